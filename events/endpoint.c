@@ -13,7 +13,7 @@
 /* Below are mail, remote shells and the like, which must not get requests by mistake. */
 #define PORT_LEAST 1024
 
-enum part { SCHEME, HOST, PORT, USER, PASSWORD, FRAGMENT, PARTS };
+enum url_part { SCHEME, HOST, PORT, USER, PASSWORD, FRAGMENT, PARTS };
 
 void rules_read(struct rules *rules, const struct config *config)
 {
@@ -111,14 +111,6 @@ const char *networks_refusal_text(const struct networks *allowed, const char *te
 	return kind_of(&one);
 }
 
-static int is_plain(const char *url)
-{
-	for (const char *p = url; *p; p++)
-		if (*p <= ' ' || *p >= 0x7f || *p == '\\')
-			return 0;
-	return 1;
-}
-
 /* Returns -1. */
 __attribute__((format(printf, 2, 3))) static int refuse(char why[URL_WHY_SIZE], const char *format,
 							...)
@@ -165,47 +157,37 @@ static int parts_judge(char *const parts[], const struct rules *rules, char why[
 		    : 0;
 }
 
-static int parts_check(CURLU *parsed, const struct rules *rules, char why[URL_WHY_SIZE])
+int url_check(const char *url, const struct rules *rules, char why[URL_WHY_SIZE])
 {
 	static const CURLUPart names[PARTS] = {
 		[SCHEME] = CURLUPART_SCHEME,     [HOST] = CURLUPART_HOST,
 		[PORT] = CURLUPART_PORT,         [USER] = CURLUPART_USER,
 		[PASSWORD] = CURLUPART_PASSWORD, [FRAGMENT] = CURLUPART_FRAGMENT,
 	};
-	char *parts[PARTS] = { NULL };
-	int rc;
-
-	for (int i = 0; i < PARTS; i++)
-		curl_url_get(parsed, names[i], &parts[i], i == PORT ? CURLU_DEFAULT_PORT : 0);
-	rc = parts_judge(parts, rules, why);
-	for (int i = 0; i < PARTS; i++)
-		curl_free(parts[i]);
-	return rc;
-}
-
-/* 0, or -1: it is none. Libcurl takes a host after one slash or more than two, too. */
-static int url_parse(CURLU *parsed, const char *url)
-{
 	const char *end = strchr(url, ':'); /* of the scheme */
-
-	if (!end || strncmp(end, "://", 3) != 0 || end[3] == '/')
-		return -1;
-	return curl_url_set(parsed, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) == CURLUE_OK ? 0
-											       : -1;
-}
-
-int url_check(const char *url, const struct rules *rules, char why[URL_WHY_SIZE])
-{
+	char *parts[PARTS] = { NULL };
 	CURLU *parsed;
 	int rc;
 
 	if (strlen(url) > URL_BYTES_MAX)
 		return refuse(why, "it has %zu bytes: allowed are %d", strlen(url), URL_BYTES_MAX);
-	if (!is_plain(url))
-		return refuse(why, "allowed is printable ASCII without spaces and backslashes");
+	for (const char *p = url; *p; p++)
+		if (*p <= ' ' || *p >= 0x7f || *p == '\\')
+			return refuse(why,
+				      "allowed is printable ASCII without spaces and backslashes");
 	parsed = checked(curl_url());
-	rc = url_parse(parsed, url) ? refuse(why, "allowed is a URL as https://host/path")
-				    : parts_check(parsed, rules, why);
+	/* Libcurl takes a host after one slash or more than two, too. */
+	if (!end || strncmp(end, "://", 3) != 0 || end[3] == '/' ||
+	    curl_url_set(parsed, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK) {
+		rc = refuse(why, "allowed is a URL as https://host/path");
+	} else {
+		for (int i = 0; i < PARTS; i++)
+			curl_url_get(parsed, names[i], &parts[i],
+				     i == PORT ? CURLU_DEFAULT_PORT : 0);
+		rc = parts_judge(parts, rules, why);
+		for (int i = 0; i < PARTS; i++)
+			curl_free(parts[i]);
+	}
 	curl_url_cleanup(parsed);
 	return rc;
 }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is written of an event beside the texts that are counted in size_max(). */
+/* What is written of an event beside the texts whose lengths event_add() counts. */
 #define FIXED_SIZE 1024
 #define REASON_SIZE 32
 
@@ -28,7 +28,7 @@
 #define LENGTH_SIZE 4
 
 /* The columns of the query, in its order. */
-enum column {
+enum event_column {
 	ID,
 	MADE,
 	TYPE,
@@ -61,7 +61,7 @@ struct validity {
 };
 
 /* A row, and the event of it that was read last. Texts are "" where the event has none. */
-struct row {
+struct event_row {
 	const PGresult *rows;
 	int number;
 	struct elements {
@@ -96,8 +96,8 @@ struct packets {
 	const char *source;
 	packet_fn *send;
 	void *context;
-	struct row row;
-	struct packet *open; /* by coupon */
+	struct event_row row;
+	struct event_packet *open; /* by coupon */
 };
 
 static const char *const types[EVENT_TYPES] = {
@@ -134,37 +134,29 @@ static int64_t binary_number(const char *bytes, size_t len)
 	return number;
 }
 
-static int has(const struct row *row, enum column column)
+static int has(const struct event_row *row, enum event_column column)
 {
 	return !PQgetisnull(row->rows, row->number, (int)column);
 }
 
 /* libpq ends each value with a NUL. */
-static const char *text_of(const struct row *row, enum column column)
+static const char *text_of(const struct event_row *row, enum event_column column)
 {
 	return PQgetvalue(row->rows, row->number, (int)column);
 }
 
-static size_t length_of(const struct row *row, enum column column)
+static size_t length_of(const struct event_row *row, enum event_column column)
 {
 	return (size_t)PQgetlength(row->rows, row->number, (int)column);
 }
 
-static int64_t number_of(const struct row *row, enum column column)
+static int64_t number_of(const struct event_row *row, enum event_column column)
 {
 	return binary_number(text_of(row, column), length_of(row, column));
 }
 
-/* An array without elements is shorter than its head. */
-static struct elements elements_of(const struct row *row, enum column column)
-{
-	size_t len = length_of(row, column), head = len < HEAD_SIZE ? len : HEAD_SIZE;
-
-	return (struct elements){ .at = text_of(row, column) + head, .len = len - head };
-}
-
 /* The next element, which is lent, and its length. NULL: there is none, or it is malformed. */
-static const char *element_next(struct row *row, enum column column, size_t *len)
+static const char *element_next(struct event_row *row, enum event_column column, size_t *len)
 {
 	struct elements *left = &row->left[column];
 	const char *element = left->at + LENGTH_SIZE;
@@ -182,7 +174,7 @@ static const char *element_next(struct row *row, enum column column, size_t *len
 }
 
 /* Reads the next element as a number. 0, or -1: `number` is as before. */
-static int number_next(struct row *row, enum column column, int64_t *number)
+static int number_next(struct event_row *row, enum event_column column, int64_t *number)
 {
 	size_t len;
 	const char *bytes = element_next(row, column, &len);
@@ -194,7 +186,7 @@ static int number_next(struct row *row, enum column column, int64_t *number)
 }
 
 /* Reads the next element as a text, if the row has the column. 0, or -1. */
-static int text_next(struct row *row, enum column column, char *out, size_t size)
+static int text_next(struct event_row *row, enum event_column column, char *out, size_t size)
 {
 	const char *bytes;
 	size_t len;
@@ -218,9 +210,28 @@ static int compare(const void *left, const void *right)
 	return a->at_ms < b->at_ms ? -1 : a->at_ms > b->at_ms;
 }
 
-static void validities_read(struct row *row)
+/* Begins to read a row. 0, or -1: its type is not known. */
+static int row_begin(struct event_row *row, const PGresult *rows, int number)
 {
 	struct validity one;
+
+	check(PQnfields(rows) == COLUMNS);
+	row->rows = rows;
+	row->number = number;
+	row->receive = (struct receive){ 0 };
+	row->at_ms = -1;
+	row->history_id = 0;
+	row->detail_len = 0;
+	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason =
+		*row->trace = '\0';
+	row->made_ms = number_of(row, MADE);
+	clock_rfc3339(row->made_ms, row->time);
+	for (enum event_column i = COUPON; i <= DETAIL; i++) {
+		/* An array without elements is shorter than its head. */
+		size_t len = length_of(row, i), head = len < HEAD_SIZE ? len : HEAD_SIZE;
+
+		row->left[i] = (struct elements){ .at = text_of(row, i) + head, .len = len - head };
+	}
 
 	row->validities_n = 0;
 	row->validity = NULL;
@@ -236,34 +247,62 @@ static void validities_read(struct row *row)
 	}
 	if (row->validities_n > 1)
 		qsort(row->validities, row->validities_n, sizeof(one), compare);
-}
-
-static int row_begin(struct row *row, const PGresult *rows, int number)
-{
-	check(PQnfields(rows) == COLUMNS);
-	row->rows = rows;
-	row->number = number;
-	row->receive = (struct receive){ 0 };
-	row->at_ms = -1;
-	row->history_id = 0;
-	row->detail_len = 0;
-	*row->received_at = *row->valid_from = *row->valid_to = *row->key = *row->reason =
-		*row->trace = '\0';
-	row->made_ms = number_of(row, MADE);
-	clock_rfc3339(row->made_ms, row->time);
-	for (enum column i = COUPON; i <= DETAIL; i++)
-		row->left[i] = elements_of(row, i);
-	validities_read(row);
 	return event_type_parse(text_of(row, TYPE), &row->type);
 }
 
-static int receive_read(struct row *row)
+/*
+ * Sets the validity of the event that was read last: the one for its time, or else the one for any
+ * time.
+ */
+static void validity_read(struct event_row *row)
+{
+	struct validity wanted = { .coupon = row->receive.coupon, .at_ms = row->at_ms };
+	const struct validity *validity = row->validity;
+	int64_t to_ms;
+
+	if (row->validities_n == 0 ||
+	    (validity && validity->coupon == wanted.coupon && row->validity_at_ms == row->at_ms))
+		return;
+	validity = bsearch(&wanted, row->validities, row->validities_n, sizeof(wanted), compare);
+	wanted.at_ms = 0;
+	if (!validity)
+		validity = bsearch(&wanted, row->validities, row->validities_n, sizeof(wanted),
+				   compare);
+	row->validity = validity;
+	row->validity_at_ms = row->at_ms;
+	*row->valid_from = *row->valid_to = '\0';
+	if (!validity)
+		return;
+	clock_rfc3339(validity->from_ms ? validity->from_ms : row->at_ms, row->valid_from);
+	to_ms = validity->to_ms;
+	if (validity->days) /* may wrap for times that no program writes */
+		to_ms = (int64_t)((uint64_t)row->at_ms + (uint64_t)validity->days * DAY_MS);
+	if (to_ms)
+		clock_rfc3339(to_ms, row->valid_to);
+}
+
+/* Reads the next event. 0, or -1: the row is malformed. */
+static int event_next(struct event_row *row)
 {
 	struct receive *receive = &row->receive;
-	int64_t index, slot = 0;
+	int64_t before_ms = row->at_ms, index, slot = 0;
+	const char *bytes;
 	size_t len;
-	const char *bytes = element_next(row, BATCH, &len);
 
+	number_next(row, COUPON, &receive->coupon); /* a single one is that of all events */
+	if (receive->coupon <= 0)
+		return -1;
+	if (has(row, HISTORY) && number_next(row, HISTORY, &row->history_id))
+		return -1;
+	if (has(row, DETAIL)) {
+		row->detail = element_next(row, DETAIL, &row->detail_len);
+		if (!row->detail || row->detail_len < 2)
+			return -1;
+	}
+	if (row->type == EVENT_CHANGED)
+		return 0;
+
+	bytes = element_next(row, BATCH, &len);
 	if (!bytes || len != sizeof(receive->batch.bytes))
 		return -1;
 	memcpy(receive->batch.bytes, bytes, len);
@@ -273,102 +312,23 @@ static int receive_read(struct row *row)
 		return -1;
 	receive->index = (int)index;
 	row->slot = (int)slot;
-	return 0;
-}
-
-static int time_read(struct row *row)
-{
-	int64_t before_ms = row->at_ms;
-
-	if (!has(row, AT))
-		return 0;
-	if (number_next(row, AT, &row->at_ms))
+	if (has(row, AT) && number_next(row, AT, &row->at_ms))
 		return -1;
 	if (row->at_ms != before_ms)
 		clock_rfc3339(row->at_ms, row->received_at);
-	return 0;
-}
-
-/* The validity for the time of the event, or else the one for any time. */
-static const struct validity *validity_find(const struct row *row)
-{
-	struct validity wanted = { .coupon = row->receive.coupon, .at_ms = row->at_ms };
-	const struct validity *found = bsearch(&wanted, row->validities, row->validities_n,
-					       sizeof(wanted), compare);
-
-	wanted.at_ms = 0;
-	return found ? found
-		     : bsearch(&wanted, row->validities, row->validities_n, sizeof(wanted),
-			       compare);
-}
-
-static void validity_read(struct row *row)
-{
-	const struct validity *validity = row->validity;
-	int64_t at_ms = row->at_ms, to_ms;
-
-	if (row->validities_n == 0 ||
-	    (validity && validity->coupon == row->receive.coupon && row->validity_at_ms == at_ms))
-		return;
-	row->validity = validity = validity_find(row);
-	row->validity_at_ms = at_ms;
-	*row->valid_from = *row->valid_to = '\0';
-	if (!validity)
-		return;
-	clock_rfc3339(validity->from_ms ? validity->from_ms : at_ms, row->valid_from);
-	to_ms = validity->to_ms;
-	if (validity->days) /* may wrap for times that no program writes */
-		to_ms = (int64_t)((uint64_t)at_ms + (uint64_t)validity->days * DAY_MS);
-	if (to_ms)
-		clock_rfc3339(to_ms, row->valid_to);
-}
-
-/* An event is not given up for what is no trace, which no program writes. */
-static void trace_next(struct row *row)
-{
-	size_t len;
-	const char *bytes = has(row, TRACE) ? element_next(row, TRACE, &len) : NULL;
-
-	*row->trace = '\0';
-	if (!bytes || !trace_context_valid(bytes, len))
-		return;
-	memcpy(row->trace, bytes, len);
-	row->trace[len] = '\0';
-}
-
-static int detail_read(struct row *row)
-{
-	if (has(row, HISTORY) && number_next(row, HISTORY, &row->history_id))
-		return -1;
-	if (!has(row, DETAIL))
-		return 0;
-	row->detail = element_next(row, DETAIL, &row->detail_len);
-	return row->detail && row->detail_len > 1 ? 0 : -1;
-}
-
-/* Reads the next event. 0, or -1: the row is malformed. */
-static int event_next(struct row *row)
-{
-	number_next(row, COUPON, &row->receive.coupon); /* a single one is that of all events */
-	if (row->receive.coupon <= 0 || detail_read(row))
-		return -1;
-	if (row->type == EVENT_CHANGED)
-		return 0;
-	if (receive_read(row) || time_read(row) ||
-	    text_next(row, KEY, row->key, sizeof(row->key)) ||
+	if (text_next(row, KEY, row->key, sizeof(row->key)) ||
 	    text_next(row, REASON, row->reason, sizeof(row->reason)))
 		return -1;
-	trace_next(row);
+
+	/* A trace that is malformed, which no program writes, is left out. */
+	bytes = has(row, TRACE) ? element_next(row, TRACE, &len) : NULL;
+	*row->trace = '\0';
+	if (bytes && trace_context_valid(bytes, len)) {
+		memcpy(row->trace, bytes, len);
+		row->trace[len] = '\0';
+	}
 	validity_read(row);
 	return 0;
-}
-
-/* No more than this is written before the NUL. */
-static size_t size_max(const struct row *row, const char *source)
-{
-	/* The user is written twice, and each of its bytes may need a backslash. */
-	return FIXED_SIZE + 4 * (size_t)row->receive.user.len + strlen(source) +
-	       2 * strlen(row->key) + 2 * strlen(row->trace) + row->detail_len;
 }
 
 /* Printable ASCII as it is inside a JSON string. Returns `out`. */
@@ -388,7 +348,7 @@ static const char *escaped(const char *text, char *out)
  * by which the receive is unique, the type, and the number of the operation if an order has made
  * it; that of a campaign's, its row of campaign_history and the time.
  */
-static size_t event_write(const struct row *row, const char *source, char *out)
+static size_t event_write(const struct event_row *row, const char *source, char *out)
 {
 	const struct receive *receive = &row->receive;
 	const char *type = types[row->type];
@@ -448,7 +408,7 @@ struct packets *packets_new(const char *source, packet_fn *send, void *context)
 	return packets;
 }
 
-static void packet_drop(struct packets *packets, struct packet *packet)
+static void packet_drop(struct packets *packets, struct event_packet *packet)
 {
 	HASH_DEL(packets->open, packet);
 	free(packet->body);
@@ -470,7 +430,7 @@ void packets_free(struct packets *packets)
 	free(packets);
 }
 
-static void packet_end(struct packets *packets, struct packet *packet)
+static void packet_end(struct packets *packets, struct event_packet *packet)
 {
 	packet->body[packet->len++] = ']';
 	packet->body[packet->len] = '\0';
@@ -478,14 +438,20 @@ static void packet_end(struct packets *packets, struct packet *packet)
 	packet_drop(packets, packet);
 }
 
-/* The packet of the event, with room for these bytes, for what encloses them, and for a NUL. */
-static struct packet *packet_of(struct packets *packets, const struct row *row, size_t size)
+/* Adds the event that was read last to a packet. */
+static void event_add(struct packets *packets)
 {
-	struct packet *packet;
+	const struct event_row *row = &packets->row;
+	struct event_packet *packet;
+	/* The user is written twice, and each of its bytes may need a backslash. */
+	const size_t size_max = FIXED_SIZE + 4 * (size_t)row->receive.user.len +
+				strlen(packets->source) + 2 * strlen(row->key) +
+				2 * strlen(row->trace) + row->detail_len;
+	size_t len;
 
 	HASH_FIND(hh, packets->open, &row->receive.coupon, sizeof(packet->coupon), packet);
 	if (packet && (packet->type != row->type || packet->events == PACKET_EVENTS_MAX ||
-		       packet->len + size + 2 > PACKET_BYTES_MAX)) {
+		       packet->len + size_max + 2 > PACKET_BYTES_MAX)) {
 		packet_end(packets, packet);
 		packet = NULL;
 	}
@@ -495,28 +461,21 @@ static struct packet *packet_of(struct packets *packets, const struct row *row, 
 		packet->type = row->type;
 		HASH_ADD(hh, packets->open, coupon, sizeof(packet->coupon), packet);
 	}
-	if (packet->room - packet->len < size + 3) {
-		packet->room = 2 * (packet->len + size + 3);
+
+	/* Room also for what encloses events, and for a NUL. */
+	if (packet->room - packet->len < size_max + 3) {
+		packet->room = 2 * (packet->len + size_max + 3);
 		packet->body = checked(realloc(packet->body, packet->room));
 	}
-	return packet;
-}
-
-static void event_add(struct packets *packets)
-{
-	const struct row *row = &packets->row;
-	size_t size = size_max(row, packets->source), len;
-	struct packet *packet = packet_of(packets, row, size);
-
 	packet->body[packet->len++] = packet->events++ ? ',' : '[';
 	len = event_write(row, packets->source, packet->body + packet->len);
-	check(len <= size);
+	check(len <= size_max);
 	packet->len += len;
 }
 
 int packets_add(struct packets *packets, const PGresult *rows, int number, int64_t *id)
 {
-	struct row *row = &packets->row;
+	struct event_row *row = &packets->row;
 	int rc = row_begin(row, rows, number);
 
 	*id = number_of(row, ID);

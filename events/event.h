@@ -28,7 +28,7 @@ int event_type_parse(const char *text, enum event_type *type); /* 0, or -1 */
 #define PACKET_EVENTS_MAX 256
 #define PACKET_BYTES_MAX 131072 /* unless a single event is larger */
 
-struct packet {
+struct event_packet {
 	int64_t coupon;
 	enum event_type type;
 	int events;
@@ -38,7 +38,7 @@ struct packet {
 };
 
 /* Called for each packet that is complete, which is lent. */
-typedef void packet_fn(void *context, const struct packet *packet);
+typedef void packet_fn(void *context, const struct event_packet *packet);
 
 struct packets;
 

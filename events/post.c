@@ -173,33 +173,45 @@ __attribute__((format(printf, 2, 3))) static void header_add(struct post *post, 
 	free(line);
 }
 
-/* 0, or -1: the secrets cannot be used. */
-static int headers_make(struct post *post, const struct post_request *request,
-			struct post_result *result)
+#define SET(post, option, value) \
+	check(curl_easy_setopt((post)->curl, (option), (value)) == CURLE_OK)
+
+struct post *post_new(const struct rules *rules, const struct post_request *request,
+		      struct post_result *result)
 {
+	struct post *post = checked(calloc(1, sizeof(*post)));
 	int64_t at_s = clock_wall_ms() / 1000;
 	char signatures[SIGNATURES_SIZE];
+	CURLU *parsed;
 
+	post->rules = rules;
+	*result = (struct post_result){ .status = 0 };
+	if (url_check(request->url, rules, result->why)) {
+		post_free(post);
+		return NULL;
+	}
 	if (signature_write(request->message, at_s, request->body, request->secrets, signatures)) {
 		snprintf(result->why, POST_WHY_SIZE, "the webhook has no secret that can be used");
-		return -1;
+		post_free(post);
+		return NULL;
 	}
+
+	post->body = checked(strdup(request->body));
+	parsed = checked(curl_url());
+	check(curl_url_set(parsed, CURLUPART_URL, request->url, 0) == CURLUE_OK &&
+	      curl_url_get(parsed, CURLUPART_HOST, &post->host, 0) == CURLUE_OK);
+	curl_url_cleanup(parsed);
+
 	header_add(post, CONTENT_TYPE);
 	header_add(post, "Expect:"); /* or libcurl waits for a go-ahead with a large body */
 	header_add(post, "Accept: */*");
 	header_add(post, "webhook-id: %s", request->message);
 	header_add(post, "webhook-timestamp: %" PRId64, at_s);
 	header_add(post, "webhook-signature: %s", signatures);
-	return 0;
-}
 
-#define SET(post, option, value) \
-	check(curl_easy_setopt((post)->curl, (option), (value)) == CURLE_OK)
-
-static void options_set(struct post *post, const char *url)
-{
-	SET(post, CURLOPT_URL, url);
-	SET(post, CURLOPT_PROTOCOLS_STR, post->rules->is_http_allowed ? "https,http" : "https");
+	post->curl = checked(curl_easy_init());
+	SET(post, CURLOPT_URL, request->url);
+	SET(post, CURLOPT_PROTOCOLS_STR, rules->is_http_allowed ? "https,http" : "https");
 	SET(post, CURLOPT_PROXY, ""); /* also not one of the environment */
 	SET(post, CURLOPT_FOLLOWLOCATION, 0L);
 	SET(post, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
@@ -223,32 +235,11 @@ static void options_set(struct post *post, const char *url)
 	SET(post, CURLOPT_WRITEFUNCTION, on_bytes);
 	SET(post, CURLOPT_WRITEDATA, &post->body_bytes);
 	SET(post, CURLOPT_ERRORBUFFER, post->error);
-	SET(post, CURLOPT_TIMEOUT_MS, (long)post->rules->timeout_ms);
-	SET(post, CURLOPT_CONNECTTIMEOUT_MS, (long)post->rules->timeout_ms);
+	SET(post, CURLOPT_TIMEOUT_MS, (long)rules->timeout_ms);
+	SET(post, CURLOPT_CONNECTTIMEOUT_MS, (long)rules->timeout_ms);
 	SET(post, CURLOPT_NOSIGNAL, 1L);
 	/* A name server that does not answer is waited for until the time-out, and no longer. */
 	SET(post, CURLOPT_QUICK_EXIT, 1L);
-}
-
-struct post *post_new(const struct rules *rules, const struct post_request *request,
-		      struct post_result *result)
-{
-	struct post *post = checked(calloc(1, sizeof(*post)));
-	CURLU *parsed;
-
-	post->rules = rules;
-	*result = (struct post_result){ .status = 0 };
-	if (url_check(request->url, rules, result->why) || headers_make(post, request, result)) {
-		post_free(post);
-		return NULL;
-	}
-	post->body = checked(strdup(request->body));
-	parsed = checked(curl_url());
-	check(curl_url_set(parsed, CURLUPART_URL, request->url, 0) == CURLUE_OK &&
-	      curl_url_get(parsed, CURLUPART_HOST, &post->host, 0) == CURLUE_OK);
-	curl_url_cleanup(parsed);
-	post->curl = checked(curl_easy_init());
-	options_set(post, request->url);
 	return post;
 }
 
@@ -257,20 +248,12 @@ CURL *post_handle(struct post *post)
 	return post->curl;
 }
 
-/* Texts of libcurl may have parts of a certificate. */
-static void printable_copy(char out[POST_WHY_SIZE], const char *text)
-{
-	size_t n = 0;
-
-	for (; text[n] && n < POST_WHY_SIZE - 1; n++)
-		out[n] = text[n] >= ' ' && text[n] < 0x7f ? text[n] : '?';
-	out[n] = '\0';
-}
-
 void post_result(const struct post *post, CURLcode code, struct post_result *result)
 {
 	long status = 0;
 	curl_off_t retry_after_s = 0, duration_us = 0;
+	const char *text;
+	size_t n = 0;
 
 	check(curl_easy_getinfo(post->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
 	check(curl_easy_getinfo(post->curl, CURLINFO_RETRY_AFTER, &retry_after_s) == CURLE_OK);
@@ -280,13 +263,18 @@ void post_result(const struct post *post, CURLcode code, struct post_result *res
 					.duration_ms = duration_us / 1000 };
 	if (code == CURLE_OK)
 		return;
-	if (post->head_bytes > ANSWER_BYTES_MAX || post->body_bytes > ANSWER_BYTES_MAX)
+	if (post->head_bytes > ANSWER_BYTES_MAX || post->body_bytes > ANSWER_BYTES_MAX) {
 		snprintf(result->why, POST_WHY_SIZE, "the answer has more than %d bytes",
 			 ANSWER_BYTES_MAX);
-	else
-		printable_copy(result->why, *post->refused ? post->refused
-					    : *post->error ? post->error
-							   : curl_easy_strerror(code));
+		return;
+	}
+	/* A text of libcurl may have parts of a certificate. */
+	text = *post->refused ? post->refused
+	       : *post->error ? post->error
+			      : curl_easy_strerror(code);
+	for (; text[n] && n < POST_WHY_SIZE - 1; n++)
+		result->why[n] = text[n] >= ' ' && text[n] < 0x7f ? text[n] : '?';
+	result->why[n] = '\0';
 }
 
 void post_free(struct post *post)

@@ -1,8 +1,8 @@
 /*
  * The thread owns everything here but `thread`. A turn:
  *
- *	PostgreSQL ──oldest rows──▶ packets ──messages──▶ outlet ──▶ RabbitMQ
- *	     ▲                                                              │
+ *	PostgreSQL ──oldest rows──▶ packets ──messages──▶ RabbitMQ
+ *	     ▲                                                   │
  *	     └── these are removed; webhooks get their events ◀── all confirmed
  *
  * A turn that fails is repeated from the oldest row, with fewer rows if PostgreSQL could not remove
@@ -16,10 +16,12 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/message/number.h"
 #include "common/postgres/session.h"
+#include "common/rabbit/publisher.h"
 #include "embed.h"
 #include "common/thread.h"
-#include "events/outlet.h"
+#include "events/event.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
 
@@ -38,14 +40,18 @@
 /* After a turn that emptied it events gather, and longer where they become many messages. */
 #define GATHER_MS 50
 #define GATHER_MOST_MS 1000
-#define DOWN_MS 100     /* while RabbitMQ is away */
-#define STANDBY_MS 2000 /* while another worker has the lock */
+#define DOWN_MS 100          /* while RabbitMQ is away */
+#define STANDBY_MS 2000      /* while another worker has the lock */
+#define RABBIT_WAIT_MS 10000 /* for the broker to take a message, and to confirm all of them */
+#define POLL_MS 100
 #define LAG_EVERY_MS 5000
 #define LAG_EVERY_MOST_MS 30000 /* the session must not be idle for long */
 #define STOP_MS 1000            /* for the statement that runs */
 #define ALARM_EVERY_MS 60000
 #define SOURCE_LEN_MAX 200
 #define NICE 10
+#define CONTENT_TYPE "application/cloudevents-batch+json; charset=utf-8"
+#define ROUTING_KEY_SIZE 64 /* event.COUPON.TYPE */
 
 /* One relay holds this lock of the log; it is lost with the session. */
 #define LOCK_NAME "couponmq:events"
@@ -71,7 +77,9 @@ struct relay {
 	struct thread thread;
 	struct postgres *postgres; /* blocking */
 	uint64_t held_n;           /* the session that holds the lock; 0: none */
-	struct outlet *outlet;
+	struct rabbit_publisher_port port;
+	struct rabbit_publisher *publisher;
+	int is_refused; /* RabbitMQ refused a message, or it is lost with the connection */
 	struct packets *packets;
 	struct postgres_array done[DONE_N]; /* of this turn */
 	int has_webhooks;
@@ -156,123 +164,191 @@ static int lock_take(struct relay *relay)
 	return locked;
 }
 
-static void done_clear(struct relay *relay)
+/* Connects to RabbitMQ when that is due, and reads what it has sent. Does not wait. */
+static struct rabbit_link *link_read(struct relay *relay)
 {
+	struct rabbit_link *link = rabbit_publisher_link(relay->publisher);
+
+	rabbit_link_step(link, clock_monotonic_ms());
+	rabbit_link_read(link);
+	return link;
+}
+
+static void poll_until(struct relay *relay, int64_t until_ms, short events)
+{
+	struct rabbit_link *link = rabbit_publisher_link(relay->publisher);
+	int64_t deadline_ms = rabbit_link_deadline_ms(link, clock_monotonic_ms());
+	const struct pollfd fd = { .fd = rabbit_link_fd(link), .events = events };
+
+	thread_pause(&relay->thread, deadline_ms < until_ms ? deadline_ms : until_ms, &fd, 1);
+}
+
+static char any; /* the item of every message */
+
+static void message_done(void *context, void *item, enum confirm_result result)
+{
+	struct relay *relay = context;
+
+	(void)item;
+	relay->is_refused |= result != CONFIRM_DONE;
+}
+
+/*
+ * Waits until all messages are confirmed, or until one can be sent. NULL, or why that cannot be
+ * expected: a text that is valid until the next call.
+ */
+static const char *rabbit_await(struct relay *relay, int for_confirms)
+{
+	struct rabbit_publisher *publisher = relay->publisher;
+	struct rabbit_link *link = rabbit_publisher_link(publisher);
+	int64_t until_ms = clock_monotonic_ms() + RABBIT_WAIT_MS;
+	const char *why;
+	int is_there;
+
+	for (;;) {
+		rabbit_link_read(link);
+		is_there = for_confirms ? rabbit_publisher_open(publisher) == 0
+					: rabbit_publisher_ready(publisher);
+		why = NULL;
+		if (!rabbit_link_up(link))
+			why = rabbit_link_trouble(link);
+		else if (rabbit_link_blocked(link))
+			why = "RabbitMQ takes no messages: it has an alarm for memory or disk";
+		else if (relay->is_refused)
+			why = "RabbitMQ refused a message";
+		else if (relay->thread.stops)
+			why = "the worker stops";
+		else if (clock_monotonic_ms() >= until_ms)
+			why = "RabbitMQ does not answer";
+		if (is_there || why)
+			break;
+		/* With a full window it waits for a confirm, with a full socket for that. */
+		poll_until(relay, clock_monotonic_ms() + POLL_MS,
+			   for_confirms || rabbit_link_writable(link) ? POLLIN : POLLIN | POLLOUT);
+	}
+	/* What is confirmed is so, whatever has happened since. */
+	return is_there && for_confirms && !relay->is_refused ? NULL : why;
+}
+
+/* Sends a packet to RabbitMQ, unless that has failed in this turn, and notes it for webhooks. */
+static void packet_send(void *context, const struct event_packet *packet)
+{
+	struct relay *relay = context;
+	const char *type = event_type_text(packet->type);
+	char key[ROUTING_KEY_SIZE], coupon[NUMBER_SIZE];
+	/* CloudEvents has no attributes of a batch: these are those that all its events share. */
+	const char *const attributes[][2] = {
+		{ "cloudEvents_specversion", "1.0" },
+		{ "cloudEvents_source", relay->config->event_source },
+		{ "cloudEvents_type", type },
+		{ "cloudEvents_subject", number_text(packet->coupon, coupon) },
+	};
+	amqp_table_entry_t headers[4];
+	amqp_basic_properties_t properties = {
+		._flags = AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG,
+		.content_type = amqp_cstring_bytes(CONTENT_TYPE),
+		.headers = { .num_entries = 4, .entries = headers },
+	};
+
+	if (relay->why)
+		return;
+	relay->why = rabbit_await(relay, 0);
+	if (relay->why)
+		return;
+	for (int i = 0; i < 4; i++) {
+		headers[i].key = amqp_cstring_bytes(attributes[i][0]);
+		headers[i].value.kind = AMQP_FIELD_KIND_UTF8;
+		headers[i].value.value.bytes = amqp_cstring_bytes(attributes[i][1]);
+	}
+	snprintf(key, sizeof(key), "event.%" PRId64 ".%s", packet->coupon, type);
+	rabbit_publisher_send(relay->publisher, AMQP_EVENT_EXCHANGE, key, &properties,
+			      (amqp_bytes_t){ .len = packet->len, .bytes = packet->body }, &any);
+	relay->events += packet->events;
+	relay->messages++;
+
+	if (relay->has_webhooks) {
+		postgres_array_add_number(&relay->done[DONE_COUPONS], packet->coupon);
+		postgres_array_add_text(&relay->done[DONE_TYPES], type, strlen(type));
+		postgres_array_add_text(&relay->done[DONE_EVENTS], packet->body, packet->len);
+	}
+}
+
+/*
+ * After a failure: forgets what was sent. A connection with open messages is closed; one that is
+ * lost, or whose messages are all answered, goes on.
+ */
+static void publisher_reset(struct relay *relay)
+{
+	if (rabbit_link_up(rabbit_publisher_link(relay->publisher)) &&
+	    rabbit_publisher_open(relay->publisher) > 0) {
+		rabbit_publisher_close(relay->publisher);
+		rabbit_publisher_free(relay->publisher);
+		relay->publisher = rabbit_publisher_new("events", relay->config->amqp_url,
+							&relay->port, relay);
+	}
+	relay->is_refused = 0;
+}
+
+/* Publishes these rows and removes them. Returns how long to pause after it. */
+static int64_t rows_relay(struct relay *relay, const PGresult *rows)
+{
+	struct postgres_argument arguments[DONE_N];
+	int64_t gather_ms, id;
+	PGresult *removed;
+	int is_full;
+
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_clear(&relay->done[i]);
 	packets_clear(relay->packets);
 	relay->why = NULL;
 	relay->events = 0;
 	relay->messages = 0;
-}
-
-static void webhooks_note(struct relay *relay, const struct packet *packet)
-{
-	const char *type = event_type_text(packet->type);
-
-	postgres_array_add_number(&relay->done[DONE_COUPONS], packet->coupon);
-	postgres_array_add_text(&relay->done[DONE_TYPES], type, strlen(type));
-	postgres_array_add_text(&relay->done[DONE_EVENTS], packet->body, packet->len);
-}
-
-static void packet_send(void *context, const struct packet *packet)
-{
-	struct relay *relay = context;
-
-	if (relay->why)
-		return;
-	relay->why = outlet_send(relay->outlet, packet);
-	if (relay->has_webhooks)
-		webhooks_note(relay, packet);
-	relay->events += packet->events;
-	relay->messages++;
-}
-
-/* A row that is malformed, which no program writes, must not keep the others back. */
-static void row_send(struct relay *relay, const PGresult *rows, int number)
-{
-	int64_t id;
-
-	if (packets_add(relay->packets, rows, number, &id))
-		log_error("event_row_malformed", LOG_I("id", id));
-	postgres_array_add_number(&relay->done[DONE_IDS], id);
-}
-
-/* Until all of them are confirmed. NULL, or why that has failed. */
-static const char *rows_publish(struct relay *relay, const PGresult *rows)
-{
-	fault_point(FAULT_RELAY_BEFORE_PUBLISH);
-	for (int i = 0; !relay->why && i < PQntuples(rows); i++)
-		row_send(relay, rows, i);
-	if (!relay->why)
-		packets_close(relay->packets);
-	return relay->why ? relay->why : outlet_confirm(relay->outlet);
-}
-
-/* 0, or -1. */
-static int done_remove(struct relay *relay)
-{
-	struct postgres_argument arguments[DONE_N];
-	PGresult *result;
-
-	for (int i = 0; i < DONE_N; i++)
-		arguments[i] = postgres_array(&relay->done[i]);
-	result = query(relay, sql_query_event_log_remove, DONE_N, arguments);
-	PQclear(result);
-	return result ? 0 : -1;
-}
-
-/* Publishes these rows and removes them. Returns how long to pause after it. */
-static int64_t rows_relay(struct relay *relay, const PGresult *rows)
-{
-	const char *why;
-	int64_t gather_ms;
-	int is_full;
-
-	done_clear(relay);
 	relay->has_webhooks = truth_take(query(relay, sql_query_event_webhooks, 0, NULL));
 	if (relay->has_webhooks < 0)
 		return backoff_ms(&relay->backoff);
-	why = rows_publish(relay, rows);
-	if (why) {
+
+	/* Publish all, and wait until all are confirmed. */
+	fault_point(FAULT_RELAY_BEFORE_PUBLISH);
+	for (int i = 0; !relay->why && i < PQntuples(rows); i++) {
+		/* A malformed row, which no program writes, must not keep the others back. */
+		if (packets_add(relay->packets, rows, i, &id))
+			log_error("event_row_malformed", LOG_I("id", id));
+		postgres_array_add_number(&relay->done[DONE_IDS], id);
+	}
+	if (!relay->why)
+		packets_close(relay->packets);
+	if (!relay->why)
+		relay->why = rabbit_await(relay, 1);
+	if (relay->why) {
 		metrics_add(METRIC_RELAY_FAILURES, 1);
 		if (!relay->thread.stops &&
-		    backoff_tells(&relay->backoff, why, clock_monotonic_ms()))
-			log_warn("events_not_published", LOG_S("why", why));
-		outlet_reset(relay->outlet); /* the text was its own */
+		    backoff_tells(&relay->backoff, relay->why, clock_monotonic_ms()))
+			log_warn("events_not_published", LOG_S("why", relay->why));
+		publisher_reset(relay); /* the text may be the publisher's */
 		relay->why = NULL;
 		return backoff_ms(&relay->backoff);
 	}
+
+	/* Remove them, and pass them on to webhooks. */
 	fault_point(FAULT_RELAY_BEFORE_DELETE);
-	if (done_remove(relay)) {
+	for (int i = 0; i < DONE_N; i++)
+		arguments[i] = postgres_array(&relay->done[i]);
+	removed = query(relay, sql_query_event_log_remove, DONE_N, arguments);
+	PQclear(removed);
+	if (!removed) {
 		relay->rows_max = relay->rows_max / 2 + 1;
 		return backoff_ms(&relay->backoff);
 	}
 	metrics_add(METRIC_RELAY_EVENTS, relay->events);
 	metrics_add(METRIC_RELAY_MESSAGES, relay->messages);
 	backoff_reset(&relay->backoff);
+
 	is_full = PQntuples(rows) == relay->rows_max;
 	relay->rows_max = relay->rows_max < ROWS_MAX / 2 ? 2 * relay->rows_max : ROWS_MAX;
 	if (is_full || relay->events >= EVENTS_MAX / 2)
 		return 0;
 	gather_ms = GATHER_MS + relay->messages;
 	return gather_ms < GATHER_MOST_MS ? gather_ms : GATHER_MOST_MS;
-}
-
-/* The oldest rows: at least one, if there are any, and no more than so many events. */
-static int64_t rows_turn(struct relay *relay)
-{
-	PGresult *rows = query(relay, sql_query_event_log_read,
-			       POSTGRES_ARGUMENTS(postgres_number(relay->rows_max),
-						  postgres_number(EVENTS_MAX)));
-	int64_t pause_ms = IDLE_MS;
-
-	if (!rows)
-		return backoff_ms(&relay->backoff);
-	if (PQntuples(rows) > 0)
-		pause_ms = rows_relay(relay, rows);
-	PQclear(rows);
-	return pause_ms;
 }
 
 /*
@@ -323,11 +399,15 @@ static int64_t standby(int64_t pause_ms)
 	return pause_ms;
 }
 
+/* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct relay *relay)
 {
+	struct rabbit_link *link;
+	int64_t pause_ms = IDLE_MS;
+	PGresult *rows;
 	int held;
 
-	/* RabbitMQ is that of Redis. */
+	/* RabbitMQ belongs to the installation that Redis follows. */
 	if (!relation_is_followed(keeper_state().relation))
 		return standby(DOWN_MS);
 	held = lock_take(relay);
@@ -336,17 +416,37 @@ static int64_t turn(struct relay *relay)
 		return standby(held ? backoff_ms(&relay->backoff) : STANDBY_MS);
 	if (lag_step(relay))
 		return backoff_ms(&relay->backoff);
-	return outlet_ready(relay->outlet) ? rows_turn(relay) : DOWN_MS;
+	link = link_read(relay);
+	if (!rabbit_link_up(link) || rabbit_link_blocked(link))
+		return DOWN_MS;
+
+	/* The oldest rows: at least one, if there are any, and no more than EVENTS_MAX events. */
+	rows = query(relay, sql_query_event_log_read,
+		     POSTGRES_ARGUMENTS(postgres_number(relay->rows_max),
+					postgres_number(EVENTS_MAX)));
+	if (!rows)
+		return backoff_ms(&relay->backoff);
+	if (PQntuples(rows) > 0)
+		pause_ms = rows_relay(relay, rows);
+	PQclear(rows);
+	return pause_ms;
 }
 
 static void *run(void *argument)
 {
 	struct relay *relay = argument;
 
-	/* Settling goes first. Of this thread alone; a failure does no harm. */
+	/* Settling goes first. The nice value is this thread's alone; a failure does no harm. */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
-	while (!relay->thread.stops)
-		outlet_pause(relay->outlet, turn(relay));
+	while (!relay->thread.stops) {
+		int64_t pause_ms = turn(relay), until_ms = clock_monotonic_ms() + pause_ms;
+
+		/* The connection to RabbitMQ is kept alive during the pause. */
+		while (!relay->thread.stops && clock_monotonic_ms() < until_ms) {
+			poll_until(relay, until_ms, POLLIN);
+			link_read(relay);
+		}
+	}
 	postgres_close(relay->postgres);
 	return NULL;
 }
@@ -369,7 +469,9 @@ struct relay *relay_start(const struct config *config)
 		.unreachable_event = "relay_database_unreachable",
 		.notice_event = "relay_database_notice",
 	});
-	relay->outlet = outlet_new(config->amqp_url, config->event_source, &relay->thread);
+	relay->port.done = message_done;
+	relay->port.drops_unrouted = 1;
+	relay->publisher = rabbit_publisher_new("events", config->amqp_url, &relay->port, relay);
 	relay->packets = packets_new(config->event_source, packet_send, relay);
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_init(&relay->done[i],
@@ -384,7 +486,9 @@ void relay_stop(struct relay *relay)
 	for (int i = 0; i < DONE_N; i++)
 		postgres_array_fini(&relay->done[i]);
 	packets_free(relay->packets);
-	outlet_free(relay->outlet);
+	/* Open messages are not waited for: their events are still in the log. */
+	rabbit_publisher_close(relay->publisher);
+	rabbit_publisher_free(relay->publisher);
 	postgres_free(relay->postgres);
 	free(relay);
 }

@@ -1,7 +1,7 @@
 /*
  * The relay of events: a thread that publishes what is in the event log to RabbitMQ, and then
- * removes it. Of all workers one does so, the holder of the lock of the log; the threads of the
- * others wait for it. Nothing waits for this thread.
+ * removes it. One worker does so, the holder of the lock of the log; the threads of the others
+ * wait for it. Nothing waits for this thread.
  */
 #pragma once
 

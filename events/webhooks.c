@@ -40,11 +40,11 @@
 /*
  * One request to a webhook, from its lease until PostgreSQL has its outcome:
  *
- *	FREE ──begin()──▶ SENDING ──end()──▶ ENDED ──record()──▶ FREE
+ *	FREE ──lease_step()──▶ SENDING ──sending_end()──▶ ENDED ──sending_record()──▶ FREE
  */
 enum sending_state { SENDING_FREE, SENDING_SENDING, SENDING_ENDED };
 
-struct sending {
+struct webhook_sending {
 	enum sending_state state;
 	int64_t delivery;
 	int64_t lease;
@@ -63,7 +63,7 @@ struct webhooks {
 	struct thread thread;
 	CURLM *multi;
 	struct postgres *postgres; /* blocking */
-	struct sending *sendings;
+	struct webhook_sending *sendings;
 	size_t sendings_n;
 	int64_t lease_at_ms, count_ms, expire_ms; /* when each is due */
 	int64_t dropped; /* events of all webhooks, when they were last counted; -1: never */
@@ -78,7 +78,7 @@ static PGresult *ask(struct webhooks *webhooks, const char *sql, int n,
 }
 
 /* It was performed; or `is_released`: it is given up, whatever has become of it. */
-static void sending_end(struct sending *sending, CURLcode code, int is_released)
+static void sending_end(struct webhook_sending *sending, CURLcode code, int is_released)
 {
 	check(sending->state == SENDING_SENDING);
 	sending->is_released = is_released;
@@ -89,40 +89,12 @@ static void sending_end(struct sending *sending, CURLcode code, int is_released)
 	sending->state = SENDING_ENDED;
 }
 
-static void end_note(const struct sending *sending, enum post_end end)
-{
-	const struct post_result *result = &sending->result;
-
-	switch (end) {
-	case POST_DELIVERED:
-		metrics_add(METRIC_WEBHOOK_DELIVERED, 1);
-		return;
-	case POST_RETRY:
-	case POST_GONE:
-		metrics_add(METRIC_WEBHOOK_FAILED, 1);
-		log_warn("webhook_failed", LOG_I("webhook", sending->webhook),
-			 LOG_I("delivery", sending->delivery), LOG_I("attempt", sending->attempts),
-			 LOG_I("status", result->status), LOG_S("why", result->why));
-		return;
-	case POST_FAILED:
-		metrics_add(METRIC_WEBHOOK_FAILED, 1);
-		metrics_add(METRIC_WEBHOOK_GIVEN_UP, 1);
-		log_error("webhook_given_up", LOG_I("webhook", sending->webhook),
-			  LOG_I("delivery", sending->delivery),
-			  LOG_I("attempts", sending->attempts), LOG_I("status", result->status),
-			  LOG_S("why", result->why));
-		return;
-	case POST_RELEASED:
-		return;
-	}
-}
-
 /*
  * Writes the outcome to PostgreSQL. Afterwards it is free, unless that failed while its lease
  * lasts: then it is to be called again, after `retry_ms`. A delivery that is another worker's by
  * now, or removed, is not its own.
  */
-static void sending_record(struct webhooks *webhooks, struct sending *sending)
+static void sending_record(struct webhooks *webhooks, struct webhook_sending *sending)
 {
 	const struct config *config = webhooks->config;
 	const struct post_result *result = &sending->result;
@@ -147,8 +119,31 @@ static void sending_record(struct webhooks *webhooks, struct sending *sending)
 	sending->retry_ms = clock_monotonic_ms() + RECORD_AGAIN_MS;
 	if (!row && clock_monotonic_ms() < sending->lease_ms)
 		return;
-	if (row && *column_text(row, 0, "is_own") == 't')
-		end_note(sending, end);
+	if (row && *column_text(row, 0, "is_own") == 't') {
+		switch (end) {
+		case POST_DELIVERED:
+			metrics_add(METRIC_WEBHOOK_DELIVERED, 1);
+			break;
+		case POST_RETRY:
+		case POST_GONE:
+			metrics_add(METRIC_WEBHOOK_FAILED, 1);
+			log_warn("webhook_failed", LOG_I("webhook", sending->webhook),
+				 LOG_I("delivery", sending->delivery),
+				 LOG_I("attempt", sending->attempts),
+				 LOG_I("status", result->status), LOG_S("why", result->why));
+			break;
+		case POST_FAILED:
+			metrics_add(METRIC_WEBHOOK_FAILED, 1);
+			metrics_add(METRIC_WEBHOOK_GIVEN_UP, 1);
+			log_error("webhook_given_up", LOG_I("webhook", sending->webhook),
+				  LOG_I("delivery", sending->delivery),
+				  LOG_I("attempts", sending->attempts),
+				  LOG_I("status", result->status), LOG_S("why", result->why));
+			break;
+		case POST_RELEASED:
+			break;
+		}
+	}
 	if (row && *column_text(row, 0, "disabled_why"))
 		log_warn("webhook_disabled", LOG_I("webhook", sending->webhook),
 			 LOG_S("why", column_text(row, 0, "disabled_why")));
@@ -156,7 +151,7 @@ static void sending_record(struct webhooks *webhooks, struct sending *sending)
 	sending->state = SENDING_FREE;
 }
 
-static struct sending *sending_find(struct webhooks *webhooks, enum sending_state state)
+static struct webhook_sending *sending_find(struct webhooks *webhooks, enum sending_state state)
 {
 	for (size_t i = 0; i < webhooks->sendings_n; i++)
 		if (webhooks->sendings[i].state == state)
@@ -171,35 +166,6 @@ static size_t sendings_count(const struct webhooks *webhooks, enum sending_state
 	for (size_t i = 0; i < webhooks->sendings_n; i++)
 		n += webhooks->sendings[i].state == state;
 	return n;
-}
-
-/* A row of the leased deliveries. If it cannot be sent it has ended already. */
-static void sending_begin(struct webhooks *webhooks, const PGresult *rows, int row,
-			  int64_t lease_ms)
-{
-	const struct post_request request = {
-		.url = column_text(rows, row, "url"),
-		.message = column_text(rows, row, "message"),
-		.secrets = column_text(rows, row, "secrets"),
-		.body = column_text(rows, row, "body"),
-	};
-	struct sending *sending = sending_find(webhooks, SENDING_FREE);
-
-	check(sending != NULL);
-	*sending = (struct sending){
-		.state = SENDING_ENDED,
-		.delivery = column_number(rows, row, "delivery"),
-		.lease = column_number(rows, row, "lease"),
-		.webhook = column_number(rows, row, "webhook"),
-		.attempts = column_number(rows, row, "attempts") + 1,
-		.lease_ms = lease_ms,
-	};
-	sending->post = post_new(webhooks->rules, &request, &sending->result);
-	if (!sending->post)
-		return;
-	sending->state = SENDING_SENDING;
-	check(curl_easy_setopt(post_handle(sending->post), CURLOPT_PRIVATE, sending) == CURLE_OK);
-	check(curl_multi_add_handle(webhooks->multi, post_handle(sending->post)) == CURLM_OK);
 }
 
 /* Deliveries were announced, or may have been before this session. */
@@ -218,6 +184,7 @@ static void lease_step(struct webhooks *webhooks)
 	int64_t lease_ms = webhooks->rules->timeout_ms + LEASE_GRACE_MS;
 	int64_t now_ms = clock_monotonic_ms();
 	PGresult *rows;
+	CURL *curl;
 
 	if (free_n == 0 || now_ms < webhooks->lease_at_ms)
 		return;
@@ -229,8 +196,32 @@ static void lease_step(struct webhooks *webhooks)
 				      postgres_number(
 					      webhooks->config->webhook_endpoint_connections),
 				      postgres_number(lease_ms)));
-	for (int row = 0; row < PQntuples(rows); row++)
-		sending_begin(webhooks, rows, row, now_ms + lease_ms);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		const struct post_request request = {
+			.url = column_text(rows, row, "url"),
+			.message = column_text(rows, row, "message"),
+			.secrets = column_text(rows, row, "secrets"),
+			.body = column_text(rows, row, "body"),
+		};
+		struct webhook_sending *sending = sending_find(webhooks, SENDING_FREE);
+
+		check(sending != NULL);
+		*sending = (struct webhook_sending){
+			.state = SENDING_ENDED, /* unless it can be sent */
+			.delivery = column_number(rows, row, "delivery"),
+			.lease = column_number(rows, row, "lease"),
+			.webhook = column_number(rows, row, "webhook"),
+			.attempts = column_number(rows, row, "attempts") + 1,
+			.lease_ms = now_ms + lease_ms,
+		};
+		sending->post = post_new(webhooks->rules, &request, &sending->result);
+		if (!sending->post)
+			continue;
+		sending->state = SENDING_SENDING;
+		curl = post_handle(sending->post);
+		check(curl_easy_setopt(curl, CURLOPT_PRIVATE, sending) == CURLE_OK);
+		check(curl_multi_add_handle(webhooks->multi, curl) == CURLM_OK);
+	}
 	PQclear(rows);
 }
 
@@ -244,7 +235,7 @@ static void requests_step(struct webhooks *webhooks)
 	while ((message = curl_multi_info_read(webhooks->multi, &left))) {
 		CURL *curl = message->easy_handle;
 		CURLcode code = message->data.result;
-		struct sending *sending;
+		struct webhook_sending *sending;
 
 		check(curl_easy_getinfo(curl, CURLINFO_PRIVATE, (char **)&sending) == CURLE_OK);
 		check(curl_multi_remove_handle(webhooks->multi, curl) == CURLM_OK);
@@ -259,7 +250,7 @@ static void requests_step(struct webhooks *webhooks)
 static void record_step(struct webhooks *webhooks)
 {
 	for (size_t i = 0; i < webhooks->sendings_n; i++) {
-		struct sending *sending = &webhooks->sendings[i];
+		struct webhook_sending *sending = &webhooks->sendings[i];
 
 		if (sending->state != SENDING_ENDED || clock_monotonic_ms() < sending->retry_ms)
 			continue;
@@ -317,65 +308,34 @@ static void expire_step(struct webhooks *webhooks)
 		    POSTGRES_ARGUMENTS(postgres_number(webhooks->config->webhook_keep_s))));
 }
 
-/* When there is something to do next, apart from libcurl's requests, which it knows itself. */
-static int64_t due_ms(const struct webhooks *webhooks)
-{
-	int64_t next_ms = clock_monotonic_ms() + LEASE_EVERY_MS;
-
-	for (size_t i = 0; i < webhooks->sendings_n; i++) {
-		const struct sending *sending = &webhooks->sendings[i];
-		int64_t one_ms = sending->state == SENDING_FREE    ? webhooks->lease_at_ms
-				 : sending->state == SENDING_ENDED ? sending->retry_ms
-								   : INT64_MAX;
-
-		if (one_ms < next_ms)
-			next_ms = one_ms;
-	}
-	return next_ms;
-}
-
+/* Waits until there is something to do, for PostgreSQL, for libcurl's requests, or to stop. */
 static void wait_step(struct webhooks *webhooks)
 {
 	int postgres_is_open = postgres_fd(webhooks->postgres) >= 0;
 	struct curl_waitfd fds[] = { { .fd = webhooks->thread.fd, .events = CURL_WAIT_POLLIN },
 				     { .fd = postgres_fd(webhooks->postgres),
 				       .events = CURL_WAIT_POLLIN } };
-	int64_t left_ms = due_ms(webhooks) - clock_monotonic_ms();
+	int64_t now_ms = clock_monotonic_ms(), next_ms = now_ms + LEASE_EVERY_MS;
 
-	if (left_ms < 0)
-		left_ms = 0;
-	check(curl_multi_poll(webhooks->multi, fds, postgres_is_open ? 2 : 1, (int)left_ms, NULL) ==
-	      CURLM_OK);
-}
+	/* Libcurl knows itself when its requests go on. */
+	for (size_t i = 0; i < webhooks->sendings_n; i++) {
+		const struct webhook_sending *sending = &webhooks->sendings[i];
+		int64_t due_ms = sending->state == SENDING_FREE    ? webhooks->lease_at_ms
+				 : sending->state == SENDING_ENDED ? sending->retry_ms
+								   : INT64_MAX;
 
-/* Until nothing is being sent, or for STOP_MS. */
-static void sendings_await(struct webhooks *webhooks)
-{
-	int64_t until_ms = clock_monotonic_ms() + STOP_MS, left_ms;
-
-	while (sending_find(webhooks, SENDING_SENDING) &&
-	       (left_ms = until_ms - clock_monotonic_ms()) > 0) {
-		check(curl_multi_poll(webhooks->multi, NULL, 0, (int)left_ms, NULL) == CURLM_OK);
-		requests_step(webhooks);
+		if (due_ms < next_ms)
+			next_ms = due_ms;
 	}
-}
-
-/* Whatever is still being sent is sent again by another worker, at once. */
-static void sendings_release(struct webhooks *webhooks)
-{
-	struct sending *sending;
-
-	while ((sending = sending_find(webhooks, SENDING_SENDING))) {
-		check(curl_multi_remove_handle(webhooks->multi, post_handle(sending->post)) ==
-		      CURLM_OK);
-		sending_end(sending, CURLE_OK, 1);
-	}
-	record_step(webhooks);
+	check(curl_multi_poll(webhooks->multi, fds, postgres_is_open ? 2 : 1,
+			      next_ms > now_ms ? (int)(next_ms - now_ms) : 0, NULL) == CURLM_OK);
 }
 
 static void *run(void *argument)
 {
 	struct webhooks *webhooks = argument;
+	struct webhook_sending *sending;
+	int64_t until_ms, left_ms;
 
 	while (!webhooks->thread.stops) {
 		/* Connects when that is due, and reads what is announced. */
@@ -390,8 +350,21 @@ static void *run(void *argument)
 		expire_step(webhooks);
 		wait_step(webhooks);
 	}
-	sendings_await(webhooks);
-	sendings_release(webhooks);
+
+	/* Wait until nothing is being sent, or for STOP_MS. */
+	until_ms = clock_monotonic_ms() + STOP_MS;
+	while (sending_find(webhooks, SENDING_SENDING) &&
+	       (left_ms = until_ms - clock_monotonic_ms()) > 0) {
+		check(curl_multi_poll(webhooks->multi, NULL, 0, (int)left_ms, NULL) == CURLM_OK);
+		requests_step(webhooks);
+	}
+	/* Whatever is still being sent is sent again by another worker, at once. */
+	while ((sending = sending_find(webhooks, SENDING_SENDING))) {
+		check(curl_multi_remove_handle(webhooks->multi, post_handle(sending->post)) ==
+		      CURLM_OK);
+		sending_end(sending, CURLE_OK, 1);
+	}
+	record_step(webhooks);
 	return NULL;
 }
 

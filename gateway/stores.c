@@ -140,7 +140,7 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms)
 #define HOST_SIZE 128
 /*
  * While PostgreSQL is away. Keepers that have not read the marks for this long wait for the reports
- * as if a gateway were missing (keeper/stores.h).
+ * as if a gateway were missing (keeper/keeper_stores.h).
  */
 #define KNOWN_BY_MARK_MS 3000
 

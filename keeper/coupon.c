@@ -6,7 +6,7 @@
 #include "embed.h"
 #include "keeper/metrics.h"
 #include "keeper/rebuild/place.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 #include <string.h>
 
@@ -59,26 +59,6 @@ static int is_kept(const struct coupon_row *row, const struct coupon_look *look)
 	       (row->status == COUPON_CLOSED && !look->present);
 }
 
-/* The rows of those of the page that are not kept yet, as of sql_query_coupon_terms. */
-static PGresult *unkept_read(struct keeper_context *context, const struct coupon_page *page)
-{
-	int64_t ids[KEEPER_PAGE];
-	size_t n = 0;
-
-	for (size_t i = 0; i < page->n; i++)
-		if (page->states[i] == PAGE_LEFT && !is_kept(&page->rows[i], &page->looks[i]))
-			ids[n++] = page->rows[i].id;
-	return n > 0 ? keeper_database_coupons(context->database, sql_query_coupon_terms, ids, n)
-		     : NULL;
-}
-
-static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
-{
-	for (size_t i = 0; i < page->n; i++)
-		if (page->rows[i].id == coupon)
-			page->looks[i].kept_version = version;
-}
-
 /*
  * Keeps the coupons' rows in Redis when their terms have changed, and says so in `looks`: what
  * Redis accepts receives for can be made anew if PostgreSQL is put back to an earlier moment. The
@@ -88,9 +68,18 @@ static void kept_set(struct coupon_page *page, int64_t coupon, int64_t version)
 static int page_keep(struct keeper_context *context, struct coupon_page *page)
 {
 	char key[COUPON_KEY_SIZE], word[REDIS_WORD_SIZE];
-	PGresult *rows = unkept_read(context, page);
-	int n = PQntuples(rows);
+	int64_t ids[KEEPER_PAGE];
+	PGresult *rows = NULL;
+	size_t ids_n = 0;
+	int n;
 
+	for (size_t i = 0; i < page->n; i++)
+		if (page->states[i] == PAGE_LEFT && !is_kept(&page->rows[i], &page->looks[i]))
+			ids[ids_n++] = page->rows[i].id;
+	if (ids_n > 0)
+		rows = keeper_database_coupons(context->database, sql_query_coupon_terms, ids,
+					       ids_n);
+	n = PQntuples(rows);
 	if (n > 0 && keeper_stores_copy(context)) {
 		PQclear(rows);
 		return -1;
@@ -108,8 +97,11 @@ static int page_keep(struct keeper_context *context, struct coupon_page *page)
 	}
 	for (int i = 0; i < n; i++) {
 		keeper_context_next(context, word);
-		if (strcmp(word, "kept") == 0 || strcmp(word, "current") == 0)
-			kept_set(page, number_at(rows, i, 0), number_at(rows, i, 1));
+		if (strcmp(word, "kept") != 0 && strcmp(word, "current") != 0)
+			continue;
+		for (size_t j = 0; j < page->n; j++)
+			if (page->rows[j].id == number_at(rows, i, 0))
+				page->looks[j].kept_version = number_at(rows, i, 1);
 	}
 	redis_client_prepared_end(context->redis);
 	PQclear(rows);
@@ -195,18 +187,6 @@ static int verify(struct keeper_context *context, const struct coupon_row *row,
 	return keeper_context_word(context, word);
 }
 
-/* What Redis has lost or miscounted. */
-static const char *rebuild_why(const struct coupon_row *row, const struct coupon_look *look)
-{
-	if (!look->present)
-		return "missing";
-	if (look->placeholder || look->generation < row->generation)
-		return "unfinished";
-	if (look->flagged)
-		return "flagged";
-	return coupon_lacks(row, look) ? "behind" : "asked";
-}
-
 /* Stores in PostgreSQL the numbers that gateways reported to Redis after a rebuild. */
 static int keep(struct keeper_context *context, const struct coupon_row *row,
 		const struct coupon_look *look)
@@ -224,8 +204,16 @@ static int keep(struct keeper_context *context, const struct coupon_row *row,
 static int rebuild(struct keeper_context *context, const struct coupon_row *row,
 		   const struct coupon_look *look)
 {
-	const char *why = rebuild_why(row, look);
+	const char *why; /* what Redis has lost or miscounted */
 
+	if (!look->present)
+		why = "missing";
+	else if (look->placeholder || look->generation < row->generation)
+		why = "unfinished";
+	else if (look->flagged)
+		why = "flagged";
+	else
+		why = coupon_lacks(row, look) ? "behind" : "asked";
 	if (!context->may_open || rebuild_big_waits(context, row))
 		return 0;
 	if (strcmp(why, "flagged") == 0 || strcmp(why, "asked") == 0)
@@ -283,62 +271,12 @@ int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page
 		       : 0;
 }
 
-/* Does what the state of the coupon in Redis requires. 0, or -1. */
-static int action_do(struct keeper_context *context, const struct coupon_row *row,
-		     const struct coupon_look *look)
-{
-	switch (coupon_action(row, look, context->run_id)) {
-	case COUPON_KEEP:
-		return keep(context, row, look);
-	case COUPON_LOAD:
-		return rebuild_run(context, row, look, NULL);
-	case COUPON_REBUILD:
-		return rebuild(context, row, look);
-	case COUPON_COMPARE:
-		return context->may_open && !rebuild_big_waits(context, row)
-			       ? compare_run(context, row, look)
-			       : 0;
-	case COUPON_VERIFY:
-		return verify(context, row, look);
-	case COUPON_FOREIGN:
-		/* PostgreSQL was put back, and Redis has later data: an operator must decide. */
-		if (keeper_context_event_is_new(context, row->id, "foreign"))
-			log_error("coupon_foreign", LOG_I("coupon", row->id),
-				  LOG_I("generation", row->generation),
-				  LOG_I("redis_generation", look->generation));
-		return 0;
-	case COUPON_REVOKE:
-		return codes_revoke(context, row, look) ? keeper_context_failed(context) : 0;
-	case COUPON_TERMS:
-		return terms(context, row);
-	}
-	return 0;
-}
-
 /* The end of a campaign */
 
 int close_due(const struct coupon_row *row, int64_t now_ms)
 {
 	return row->status != COUPON_CLOSED && row->end_ms > 0 &&
 	       now_ms >= row->end_ms + CLOSE_GRACE_MS;
-}
-
-/* Closes the coupon in PostgreSQL. Redis receives this as new terms. 0, or -1. */
-static int close_ended(struct keeper_context *context, const struct coupon_row *row)
-{
-	const struct postgres_argument arguments[] = { postgres_number(row->id),
-						       postgres_number(row->version),
-						       postgres_number(context->fence) };
-	int closed, rc;
-
-	fault_point(FAULT_KEEPER_BEFORE_CLOSE);
-	rc = keeper_context_change(context, sql_query_coupon_ended_set, 3, arguments, &closed);
-	if (rc || !closed)
-		return rc; /* not closed: the terms have changed, the next sweep uses them */
-	log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
-		 LOG_I("total", row->total));
-	metrics_add(KEEPER_METRIC_CLOSED, 1);
-	return 0;
 }
 
 /*
@@ -360,50 +298,6 @@ static int close_settles(const struct coupon_row *row, const struct coupon_look 
 	return coupon_is_verified(row, look, run_id) && look->version >= row->version &&
 	       look->seq == row->settled && row->seq_seen == row->settled && look->reserved == 0 &&
 	       look->outbox_n == 0;
-}
-
-/* 1 when it is marked as settled, 0 when it is not settled, -1. */
-static int settled_mark(struct keeper_context *context, const struct coupon_row *row)
-{
-	redisReply *hash = coupon_call(context->redis, row->id, "HGETALL", COUPON_KEY_COUPON, NULL);
-	struct generations generations = { 0 };
-	struct postgres_array numbers = { .type = POSTGRES_INT4 },
-			      highs = { .type = POSTGRES_INT8 };
-	int settled = 0, rc;
-
-	if (!hash || generations_raise(&generations, hash, NULL)) {
-		rc = keeper_context_failed(context);
-	} else {
-		generations_arrays(&generations, &numbers, &highs);
-		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
-		rc = keeper_context_change(context, sql_query_coupon_settled_set,
-					   POSTGRES_ARGUMENTS(postgres_number(row->id),
-							      postgres_number(context->fence),
-							      postgres_number(row->generation),
-							      postgres_number(row->settled),
-							      postgres_array(&numbers),
-							      postgres_array(&highs)),
-					   &settled);
-	}
-	freeReplyObject(hash);
-	generations_fini(&generations);
-	postgres_array_fini(&numbers);
-	postgres_array_fini(&highs);
-	return rc ? rc : settled;
-}
-
-static void keys_expire(struct keeper_context *context, const struct coupon_row *row,
-			int64_t keep_ms, char word[REDIS_WORD_SIZE])
-{
-	char generation[NUMBER_SIZE], settled[NUMBER_SIZE], keep[NUMBER_SIZE];
-	const char *argv[] = { keeper_context_fence(context),
-			       number_text(row->generation, generation),
-			       number_text(row->settled, settled), number_text(keep_ms, keep) };
-
-	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
-	redis_word_take(redis_client_coupon_eval(context->redis, lua_expire, row->id,
-						 COUPON_KEYS_ALL, 4, argv),
-			word);
 }
 
 static int expiry_record(struct keeper_context *context, const struct coupon_row *row,
@@ -431,20 +325,55 @@ static int expiry_record(struct keeper_context *context, const struct coupon_row
 static int close_step(struct keeper_context *context, const struct coupon_row *row,
 		      const struct coupon_look *look, int64_t keep_ms)
 {
-	int64_t known = 0;
+	char generation[NUMBER_SIZE], settled[NUMBER_SIZE], keep[NUMBER_SIZE];
+	const char *argv[] = { NULL, number_text(row->generation, generation),
+			       number_text(row->settled, settled), number_text(keep_ms, keep) };
+	struct postgres_array numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
+	struct generations generations = { 0 };
 	char word[REDIS_WORD_SIZE];
-	int rc;
+	int64_t known = 0;
+	redisReply *hash;
+	int is_marked = 0, rc;
 
 	if (!close_settles(row, look, context->run_id))
 		return 0;
 	if (look->present && coupon_known(context->redis, row->id, &known))
 		return keeper_context_failed(context);
-	rc = known > 0 ? 0 : settled_mark(context, row);
-	if (rc <= 0)
+	if (known > 0)
+		return 0;
+
+	/* Mark it in PostgreSQL, which compares the older generations of Redis. */
+	hash = coupon_call(context->redis, row->id, "HGETALL", COUPON_KEY_COUPON, NULL);
+	if (!hash || generations_raise(&generations, hash, NULL)) {
+		rc = keeper_context_failed(context);
+	} else {
+		generations_arrays(&generations, &numbers, &highs);
+		fault_point(FAULT_KEEPER_BEFORE_SETTLED);
+		rc = keeper_context_change(context, sql_query_coupon_settled_set,
+					   POSTGRES_ARGUMENTS(postgres_number(row->id),
+							      postgres_number(context->fence),
+							      postgres_number(row->generation),
+							      postgres_number(row->settled),
+							      postgres_array(&numbers),
+							      postgres_array(&highs)),
+					   &is_marked);
+	}
+	freeReplyObject(hash);
+	generations_fini(&generations);
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+	if (rc || !is_marked)
 		return rc;
 	if (!look->present)
 		return expiry_record(context, row, 0);
-	keys_expire(context, row, keep_ms, word);
+
+	/* Let its keys expire, and record that. */
+	argv[0] = keeper_context_fence(context);
+	fault_point(FAULT_KEEPER_BEFORE_EXPIRE);
+	redis_word_take(redis_client_coupon_eval(context->redis, lua_expire, row->id,
+						 COUPON_KEYS_ALL, 4, argv),
+			word);
 	return strcmp(word, "expires") == 0 ? expiry_record(context, row, keep_ms)
 					    : keeper_context_word(context, word);
 }
@@ -452,10 +381,23 @@ static int close_step(struct keeper_context *context, const struct coupon_row *r
 int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *row,
 		       const struct coupon_look *look, int64_t now_ms, int64_t keep_ms)
 {
-	int rc;
+	int closed, rc = 0;
 
-	if (close_due(row, now_ms))
-		return close_ended(context, row);
+	/* At its end it is closed in PostgreSQL. Redis receives this as new terms. */
+	if (close_due(row, now_ms)) {
+		fault_point(FAULT_KEEPER_BEFORE_CLOSE);
+		rc = keeper_context_change(context, sql_query_coupon_ended_set,
+					   POSTGRES_ARGUMENTS(postgres_number(row->id),
+							      postgres_number(row->version),
+							      postgres_number(context->fence)),
+					   &closed);
+		if (rc || !closed)
+			return rc; /* the terms have changed: the next sweep uses them */
+		log_info("coupon_ended", LOG_I("coupon", row->id), LOG_I("issued", row->issued),
+			 LOG_I("total", row->total));
+		metrics_add(KEEPER_METRIC_CLOSED, 1);
+		return 0;
+	}
 	if (!is_kept(row, look)) {
 		context->refused = 1;
 		return 0;
@@ -463,7 +405,40 @@ int keeper_coupon_step(struct keeper_context *context, const struct coupon_row *
 	rc = close_step(context, row, look, keep_ms);
 	if (rc != 0 || context->refused)
 		return rc;
-	if (action_do(context, row, look))
+
+	switch (coupon_action(row, look, context->run_id)) {
+	case COUPON_KEEP:
+		rc = keep(context, row, look);
+		break;
+	case COUPON_LOAD:
+		rc = rebuild_run(context, row, look, NULL);
+		break;
+	case COUPON_REBUILD:
+		rc = rebuild(context, row, look);
+		break;
+	case COUPON_COMPARE:
+		if (context->may_open && !rebuild_big_waits(context, row))
+			rc = compare_run(context, row, look);
+		break;
+	case COUPON_VERIFY:
+		rc = verify(context, row, look);
+		break;
+	case COUPON_FOREIGN:
+		/* PostgreSQL was put back, and Redis has later data: an operator must decide. */
+		if (keeper_context_event_is_new(context, row->id, "foreign"))
+			log_error("coupon_foreign", LOG_I("coupon", row->id),
+				  LOG_I("generation", row->generation),
+				  LOG_I("redis_generation", look->generation));
+		break;
+	case COUPON_REVOKE:
+		if (codes_revoke(context, row, look))
+			rc = keeper_context_failed(context);
+		break;
+	case COUPON_TERMS:
+		rc = terms(context, row);
+		break;
+	}
+	if (rc)
 		return -1;
 	return !look->present && row->status != COUPON_CLOSED && !context->refused;
 }

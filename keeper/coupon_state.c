@@ -86,18 +86,15 @@ const char *coupon_status_text(enum coupon_status status)
 	return texts[status];
 }
 
-static enum coupon_status status_parse(const char *text)
-{
-	if (strcmp(text, "published") == 0)
-		return COUPON_OPEN;
-	return strcmp(text, "paused") == 0 ? COUPON_PAUSED : COUPON_CLOSED;
-}
-
 void coupon_row_read(const PGresult *result, int i, struct coupon_row *row)
 {
+	const char *status = PQgetvalue(result, i, 1);
+
 	*row = (struct coupon_row){
 		.id = number_at(result, i, 0),
-		.status = status_parse(PQgetvalue(result, i, 1)),
+		.status = strcmp(status, "published") == 0 ? COUPON_OPEN
+			  : strcmp(status, "paused") == 0  ? COUPON_PAUSED
+							   : COUPON_CLOSED,
 		.version = number_at(result, i, 2),
 		.total = number_at(result, i, 3),
 		.issued = number_at(result, i, 4),
@@ -170,6 +167,7 @@ int coupon_page_expiring(struct coupon_page *page, struct keeper_database *datab
 	return 0;
 }
 
+/* Asks for one coupon: LOOK_COMMANDS commands. */
 static void look_append(struct redis_client *redis, const struct coupon_row *row)
 {
 	char keys[5][COUPON_KEY_SIZE], generation[NUMBER_SIZE];
@@ -194,7 +192,8 @@ static void look_append(struct redis_client *redis, const struct coupon_row *row
 	redis_client_append(redis, 4, terms);
 }
 
-static void fields_take(redisReply *const *fields, struct coupon_look *look)
+/* Takes the reply to a command of look_append(). */
+static void look_take(struct coupon_look *look, int command, const redisReply *reply)
 {
 	int64_t *const numbers[LOOK_FIELDS] = {
 		NULL,        &look->version,     &look->generation, &look->fence,
@@ -202,25 +201,23 @@ static void fields_take(redisReply *const *fields, struct coupon_look *look)
 		&look->lost, &look->placeholder, &look->flagged,    &look->revocation
 	};
 
-	look->present = fields[2]->type == REDIS_REPLY_STRING;
-	if (fields[0]->type == REDIS_REPLY_STRING)
-		snprintf(look->run_id, sizeof(look->run_id), "%s", fields[0]->str);
-	for (int i = 1; i < LOOK_FIELDS; i++)
-		*numbers[i] = redis_reply_number(fields[i]);
-}
+	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == LOOK_FIELDS) {
+		const redisReply *run_id = reply->element[0];
 
-static void look_take(const redisReply *reply, int command, struct coupon_look *look)
-{
-	if (command == 0 && reply->type == REDIS_REPLY_ARRAY && reply->elements == LOOK_FIELDS)
-		fields_take(reply->element, look);
-	else if (command == 1)
+		if (run_id->type == REDIS_REPLY_STRING)
+			snprintf(look->run_id, sizeof(look->run_id), "%s", run_id->str);
+		look->present = reply->element[2]->type == REDIS_REPLY_STRING;
+		for (int i = 1; i < LOOK_FIELDS; i++)
+			*numbers[i] = redis_reply_number(reply->element[i]);
+	} else if (command == 1) {
 		look->users_n = redis_reply_number(reply);
-	else if (command == 2)
+	} else if (command == 2) {
 		look->outbox_n = redis_reply_number(reply);
-	else if (command == 3)
+	} else if (command == 3) {
 		look->reported = redis_reply_number(reply);
-	else if (command == 4 && reply->type == REDIS_REPLY_STRING)
+	} else if (command == 4 && reply->type == REDIS_REPLY_STRING) {
 		look->kept_version = strtoll(reply->str, NULL, 10);
+	}
 }
 
 int coupon_page_look(struct coupon_page *page, struct redis_client *redis)
@@ -235,11 +232,10 @@ int coupon_page_look(struct coupon_page *page, struct redis_client *redis)
 		if (!reply && !redis_client_is_open(redis))
 			return -1;
 		/* A key of a wrong type must not stop the keeper for the other coupons. */
-		if (!reply) {
+		if (reply)
+			look_take(look, (int)(i % LOOK_COMMANDS), reply);
+		else
 			look->broken = 1;
-			continue;
-		}
-		look_take(reply, (int)(i % LOOK_COMMANDS), look);
 		freeReplyObject(reply);
 	}
 	return redis_client_is_open(redis) ? 0 : -1;

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/redis/client.h"
-#include "keeper/database.h"
+#include "keeper/keeper_database.h"
 
 enum coupon_status { COUPON_OPEN, COUPON_PAUSED, COUPON_CLOSED };
 
@@ -117,7 +117,7 @@ struct coupon_expiring {
 
 /*
  * Each of the next two sets `n` and `rows`, and waits on no row lock. 0, or -1: it failed, as
- * keeper/database.h says.
+ * keeper/keeper_database.h says.
  */
 
 /* The watched coupons after `after`; of these alone, at most KEEPER_PAGE, if `n` is not 0. */

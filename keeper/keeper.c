@@ -31,10 +31,9 @@
 #include "keeper/rebuild/rebuild.h"
 #include "keeper/recovery.h"
 #include "keeper/slot_free.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 #include "keeper/sweep.h"
-#include "keeper/uses.h"
-#include "keeper/uses_list.h"
+#include "keeper/use_upkeep.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -44,7 +43,6 @@
 
 #define SLOT_FREE_STEPS 16 /* in a row */
 #define LATE_STEPS 64
-#define USES_STEPS 32
 #define UNADOPTED_MS 100 /* while Redis belongs to nobody, between two looks */
 
 struct keeper {
@@ -60,7 +58,7 @@ struct keeper {
 	struct recovery *recovery;
 	struct backoff backoff;
 	struct keeper_sweep *sweep;
-	struct uses_list uses_list;
+	struct use_upkeep use_upkeep;
 	int elected;
 	char run_id[REDIS_RUN_ID_SIZE]; /* of Redis, when it was elected or followed that process */
 };
@@ -71,7 +69,7 @@ static struct {
 	struct keeper_state state;
 	struct changes copy;
 	int64_t copy_ms; /* when it was read; 0: never */
-	/* what the loop asks for, before the copy is read */
+	/* the server that the loop wants Redis to follow */
 	struct changes asked;
 	enum follow asked_follow; /* FOLLOW_NONE: nothing */
 } published = { .mutex = PTHREAD_MUTEX_INITIALIZER };
@@ -96,8 +94,8 @@ static int fence_raise(struct keeper *keeper)
 }
 
 /*
- * Sets `elected`: whether this is the keeper. A worker that is cut off with an old master gets the
- * lock there, too: the two keepers would take the fence from each other again and again.
+ * Sets `elected`: whether this is the keeper. A worker that is cut off with an old master would get
+ * the lock there, too, and the two keepers would take the fence from each other again and again.
  */
 static void election_step(struct keeper *keeper)
 {
@@ -195,28 +193,23 @@ static void state_publish(const struct keeper *keeper)
 		keeper_watch_none();
 }
 
-static void follow_asked(struct keeper *keeper)
+/* Reads the copy, also while PostgreSQL is away from this thread: the worker's loop may have it. */
+static int copy_read(struct keeper *keeper)
 {
+	int64_t now_ms = clock_monotonic_ms();
 	struct changes asked;
 	enum follow follow;
 
+	keeper->copy_asked = 0; /* before it is read: a request meanwhile needs another one */
 	pthread_mutex_lock(&published.mutex);
 	asked = published.asked;
 	follow = published.asked_follow;
 	published.asked_follow = FOLLOW_NONE;
 	pthread_mutex_unlock(&published.mutex);
-	/* The copy, which is read next, says whether it does. */
+	/* Whether Redis follows now is in the copy, which is read next. */
 	if (follow != FOLLOW_NONE)
 		(void)changes_follow(keeper->context.redis, &asked, follow);
-}
 
-/* Reads the copy, also while PostgreSQL is away from this thread: the worker's loop may have it. */
-static int copy_read(struct keeper *keeper)
-{
-	int64_t now_ms = clock_monotonic_ms();
-
-	keeper->copy_asked = 0; /* before it is read: a request meanwhile needs another one */
-	follow_asked(keeper);
 	if (changes_copy_read(&keeper->stores.copy, keeper->context.redis))
 		return -1;
 	pthread_mutex_lock(&published.mutex);
@@ -248,115 +241,63 @@ static int slot_free_run(struct keeper *keeper)
 }
 
 /*
- * Counts in Redis the outcomes of receives of older generations, before the slots are freed that
- * depend on them.
+ * A turn while PostgreSQL is behind, or while Redis belongs to another installation, or to none, or
+ * follows another server. Returns how long to pause, or -1: Redis or the lock is lost.
  */
-static int late_run(struct keeper *keeper)
+static int64_t foreign_turn(struct keeper *keeper)
 {
-	int more = 1;
+	struct keeper_context *context = &keeper->context;
 
-	for (int i = 0; more > 0 && i < LATE_STEPS; i++)
-		more = late_step(&keeper->late, &keeper->context);
-	return more < 0 ? -1 : 0;
-}
-
-static int uses_list_run(struct keeper *keeper)
-{
-	int more = 1;
-
-	for (int i = 0; more > 0 && i < USES_STEPS; i++)
-		more = keeper_lock_hold(&keeper->context)
-			       ? -1
-			       : uses_list_step(&keeper->uses_list, &keeper->context);
-	return more < 0 ? -1 : 0;
-}
-
-/* Waits for `wait_ms`, or until terms change or the thread is to stop. */
-static void pause_for(struct keeper *keeper, int64_t wait_ms)
-{
-	int64_t until_ms = clock_monotonic_ms() + wait_ms;
-
-	while (!keeper->thread.stops && !keeper_database_notified(keeper->context.database)) {
-		int64_t left_ms = until_ms - clock_monotonic_ms();
-		struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
-		const struct pollfd fds[] = {
-			{ .fd = postgres_fd(keeper_database_session(keeper->context.database)),
-			  .events = POLLIN },
-			{ .fd = rabbit_link_fd(link), .events = POLLIN }
-		};
-		int is_woken;
-
-		if (left_ms <= 0)
-			return;
-		if (keeper->context.lock.held && left_ms > keeper->context.lock.lease_ms / 3)
-			left_ms = keeper->context.lock.lease_ms / 3;
-		is_woken = thread_pause(&keeper->thread,
-					clock_monotonic_ms() + (left_ms < 1000 ? left_ms : 1000),
-					fds, 2);
-		rabbit_link_read(link);
-		if (is_woken && keeper->copy_asked)
-			copy_read(keeper);
-		if (is_woken && keeper->stores.relation == RELATION_OWN)
-			slot_free_run(keeper);
-		if (keeper->context.lock.held && keeper_lock_hold(&keeper->context))
-			return;
-	}
-}
-
-static void step_down(struct keeper *keeper)
-{
 	if (keeper->elected)
-		keeper_lock_release(&keeper->context);
+		keeper_lock_release(context);
 	keeper->elected = 0;
-}
-
-/*
- * A turn while PostgreSQL is behind. The lock is enough: its fence, which was put back too, is
- * below that of the coupons.
- */
-static int behind_turn(struct keeper *keeper)
-{
-	step_down(keeper);
-	if (keeper_lock_hold(&keeper->context)) {
+	if (keeper->stores.relation != RELATION_BEHIND) {
 		recovery_stop(keeper->recovery);
-		if (!keeper_lock_take(&keeper->context))
-			return 0;
+		/* The next session may be one with the server that Redis follows. */
+		if (keeper->stores.relation == RELATION_OLD)
+			postgres_leave(keeper_database_session(context->database),
+				       RELATION_OLD_TEXT);
+		return keeper->stores.relation == RELATION_UNADOPTED
+			       ? UNADOPTED_MS
+			       : keeper->config->keeper_round_ms;
 	}
-	if (keeper_stores_hold(&keeper->stores, &keeper->context))
+
+	/* The lock alone allows it: PostgreSQL's fence was put back, too, and is too low. */
+	if (keeper_lock_hold(context)) {
+		recovery_stop(keeper->recovery);
+		if (!keeper_lock_take(context))
+			return keeper->config->keeper_round_ms;
+	}
+	if (keeper_stores_hold(&keeper->stores, context))
 		return -1;
 	/* An old master does not have what was accepted since. */
-	if (redis_client_is_followed(keeper->context.redis))
+	if (redis_client_is_followed(context->redis))
 		recovery_step(keeper->recovery, &keeper->stores);
-	return 0;
+	return keeper->config->keeper_round_ms;
 }
 
-/*
- * A turn while Redis belongs to another installation, or to none, or follows another server.
- * Returns how long to pause. The next session may be one with that server.
- */
-static int64_t stranger_turn(struct keeper *keeper)
+/* A round of the elected keeper; `*pause_ms` is how long to wait after it. 0, or -1: it failed. */
+static int elected_round(struct keeper *keeper, int64_t *pause_ms)
 {
-	step_down(keeper);
-	recovery_stop(keeper->recovery);
-	if (keeper->stores.relation == RELATION_OLD)
-		postgres_leave(keeper_database_session(keeper->context.database),
-			       RELATION_OLD_TEXT);
-	return keeper->stores.relation == RELATION_UNADOPTED ? UNADOPTED_MS
-							     : keeper->config->keeper_round_ms;
-}
+	struct keeper_context *context = &keeper->context;
+	int more = 1;
 
-/* Returns how long to pause. The snapshot of a big coupon is not kept open meanwhile. */
-static int64_t turn_failed(struct keeper *keeper)
-{
-	rebuild_big_stop(&keeper->context);
-	return backoff_connect_ms(&keeper->backoff);
+	/* Outcomes of older generations are counted before slots are freed that depend on them. */
+	for (int i = 0; more > 0 && i < LATE_STEPS; i++)
+		more = late_step(&keeper->late, context);
+	return more < 0 || keeper_stores_round(&keeper->stores, context) ||
+			       keeper_stores_keys(&keeper->stores, context) ||
+			       use_upkeep_round(&keeper->use_upkeep, context) ||
+			       keeper_sweep_round(keeper->sweep, pause_ms)
+		       ? -1
+		       : 0;
 }
 
 /* Runs one turn. Returns how long to pause after it. */
 static int64_t turn(struct keeper *keeper)
 {
 	int64_t pause_ms = keeper->config->keeper_round_ms;
-	int rc = 0;
+	int is_failed = 0;
 
 	recovery_read(keeper->recovery);
 	if (!redis_client_is_open(keeper->context.redis))
@@ -369,49 +310,81 @@ static int64_t turn(struct keeper *keeper)
 	if (redis_client_open(keeper->context.redis) || copy_read(keeper) ||
 	    keeper_stores_read(&keeper->stores, &keeper->context) ||
 	    postgres_open(keeper_database_session(keeper->context.database)) || copy_read(keeper))
-		return turn_failed(keeper);
+		goto failed;
 	keeper_database_round(keeper->context.database);
 	if (keeper_stores_compare(&keeper->stores, &keeper->context))
-		return turn_failed(keeper);
+		goto failed;
 	state_publish(keeper);
-	if (keeper->stores.relation == RELATION_BEHIND)
-		return behind_turn(keeper) ? turn_failed(keeper) : pause_ms;
-	if (keeper->stores.relation != RELATION_OWN)
-		return stranger_turn(keeper);
+	if (keeper->stores.relation != RELATION_OWN) {
+		pause_ms = foreign_turn(keeper);
+		if (pause_ms < 0)
+			goto failed;
+		return pause_ms;
+	}
 	recovery_forget(keeper->recovery);
+
 	/* PostgreSQL may have been put back and recovered while this keeper could not reach it. */
 	if (keeper->elected && keeper->stores.fence != keeper->context.fence)
 		keeper_context_fenced(&keeper->context);
 	election_step(keeper);
-	if (keeper->elected &&
-	    (late_run(keeper) || keeper_stores_round(&keeper->stores, &keeper->context) ||
-	     keeper_stores_keys(&keeper->stores, &keeper->context) ||
-	     keeper_uses_round(&keeper->context, keeper->uses_list.keep_s) ||
-	     uses_list_run(keeper) || keeper_sweep_round(keeper->sweep, &pause_ms)))
-		rc = -1;
+	if (keeper->elected && elected_round(keeper, &pause_ms))
+		is_failed = 1;
 	/* The elected keeper also frees for workers that died, the others only when woken. */
 	if ((keeper->elected || keeper->slot_free_due) && slot_free_run(keeper))
-		rc = -1;
-	if (rc)
-		return turn_failed(keeper);
+		is_failed = 1;
+	if (is_failed)
+		goto failed;
 	backoff_reset(&keeper->backoff);
 	return pause_ms;
+
+failed:
+	/* The snapshot of a big coupon is not kept open during the pause. */
+	rebuild_big_stop(&keeper->context);
+	return backoff_connect_ms(&keeper->backoff);
 }
 
 static void *run(void *argument)
 {
 	struct keeper *keeper = argument;
+	struct keeper_context *context = &keeper->context;
+	struct rabbit_link *link = keeper_outbox_link(keeper->outbox);
 
 	while (!keeper->thread.stops) {
-		int64_t wait_ms = turn(keeper);
+		int64_t pause_ms = turn(keeper), until_ms;
 
 		if (!keeper->elected)
-			rebuild_big_stop(&keeper->context);
+			rebuild_big_stop(context);
 		state_publish(keeper);
-		if (!keeper->thread.stops)
-			pause_for(keeper, wait_ms);
+
+		/* Pause, or until terms change, or the lock is lost. */
+		until_ms = clock_monotonic_ms() + pause_ms;
+		while (!keeper->thread.stops && !keeper_database_notified(context->database)) {
+			int64_t left_ms = until_ms - clock_monotonic_ms();
+			const struct pollfd fds[] = {
+				{ .fd = postgres_fd(keeper_database_session(context->database)),
+				  .events = POLLIN },
+				{ .fd = rabbit_link_fd(link), .events = POLLIN }
+			};
+			int is_woken;
+
+			if (left_ms <= 0)
+				break;
+			if (context->lock.held && left_ms > context->lock.lease_ms / 3)
+				left_ms = context->lock.lease_ms / 3;
+			if (left_ms > 1000)
+				left_ms = 1000;
+			is_woken = thread_pause(&keeper->thread, clock_monotonic_ms() + left_ms,
+						fds, 2);
+			rabbit_link_read(link);
+			if (is_woken && keeper->copy_asked)
+				copy_read(keeper);
+			if (is_woken && keeper->stores.relation == RELATION_OWN)
+				slot_free_run(keeper);
+			if (context->lock.held && keeper_lock_hold(context))
+				break;
+		}
 	}
-	keeper_lock_release(&keeper->context);
+	keeper_lock_release(context);
 	return NULL;
 }
 
@@ -451,8 +424,8 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.installation = keeper->stores.installation;
 	keeper->context.lock.lease_ms = config->keeper_lease_ms;
 	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
-	keeper->uses_list = (struct uses_list){ .keep_s = config->keep_uses_s,
-						.keep_bytes = config->keep_uses_bytes };
+	keeper->use_upkeep = (struct use_upkeep){ .keep_s = config->keep_uses_s,
+						  .keep_bytes = config->keep_uses_bytes };
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	keeper->recovery = recovery_new(config);
 	thread_start(&keeper->thread, run, keeper);

@@ -31,7 +31,7 @@ METRIC(KEEPER_METRIC_SWEEP, "keeper_sweep_milliseconds", "gauge",
 METRIC(KEEPER_METRIC_ROWS, "keeper_rebuild_rows", "gauge",
        "User coupons of the coupon that is being rebuilt in Redis; 0: none is, or it has few.")
 METRIC(KEEPER_METRIC_FILLED, "keeper_rebuild_rows_filled", "gauge",
-       "Of those, what Redis already has.")
+       "User coupons that Redis already has of the coupon that is being rebuilt.")
 METRIC(KEEPER_METRIC_REBUILT, "keeper_rebuilt_total", "counter", "Coupons rebuilt in Redis.")
 METRIC(KEEPER_METRIC_CLOSED, "keeper_closed_total", "counter", "Coupons closed after their end.")
 METRIC(KEEPER_METRIC_SETTLED, "keeper_settled_total", "counter",
@@ -52,7 +52,7 @@ METRIC(KEEPER_METRIC_UNEQUAL, "keeper_coupons_unequal", "gauge",
 METRIC(KEEPER_METRIC_IN_FLIGHT, "keeper_receives_in_flight", "gauge",
        "Accepted receives without an outcome in PostgreSQL, over all watched coupons.")
 METRIC(KEEPER_METRIC_RESERVED, "keeper_receives_reserved", "gauge",
-       "Of those, receives of older generations.")
+       "Accepted receives of older generations without an outcome in PostgreSQL.")
 METRIC(KEEPER_METRIC_UNFREED, "keeper_coupons_unfreed", "gauge",
        "Coupons with rejected receives that are not yet freed in Redis.")
 METRIC(KEEPER_METRIC_LOST, "keeper_stock_lost", "gauge",

@@ -25,26 +25,6 @@ static struct {
 	size_t n;
 } campaigns = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-static void campaigns_prometheus(struct evbuffer *out)
-{
-	static const struct metric_row rows[] = {
-#define VALUE(name, text, help) [name] = { text, "gauge", help },
-		CAMPAIGN_VALUES(VALUE)
-#undef VALUE
-	};
-	char coupon[NUMBER_SIZE];
-
-	pthread_mutex_lock(&campaigns.mutex);
-	for (size_t value = 0; value < CAMPAIGN_VALUE_COUNT; value++) {
-		exposition_head(out, rows[value].name, rows[value].type, rows[value].help);
-		for (size_t i = 0; i < campaigns.n; i++)
-			exposition_value(out, rows[value].name, "coupon",
-					 number_text(campaigns.list[i].coupon, coupon),
-					 campaigns.list[i].values[value]);
-	}
-	pthread_mutex_unlock(&campaigns.mutex);
-}
-
 void keeper_metrics_prometheus(struct evbuffer *out)
 {
 	static const char *const states[] = {
@@ -52,6 +32,12 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 		WATCH_STATES(STATE)
 #undef STATE
 	};
+	static const struct metric_row rows[] = {
+#define VALUE(name, text, help) [name] = { text, "gauge", help },
+		CAMPAIGN_VALUES(VALUE)
+#undef VALUE
+	};
+	char coupon[NUMBER_SIZE];
 
 	exposition_table(out, metrics, KEEPER_METRIC_END - METRICS_KEEPER, METRICS_KEEPER);
 	exposition_head(out, "keeper_coupons", "gauge",
@@ -65,7 +51,16 @@ void keeper_metrics_prometheus(struct evbuffer *out)
 	for (unsigned i = 0; i < RESEND_QUEUES; i++)
 		exposition_labelled(out, "keeper_queue_messages", "queue", watch_queues[i],
 				    KEEPER_METRIC_QUEUES + i);
-	campaigns_prometheus(out);
+
+	pthread_mutex_lock(&campaigns.mutex);
+	for (size_t value = 0; value < CAMPAIGN_VALUE_COUNT; value++) {
+		exposition_head(out, rows[value].name, rows[value].type, rows[value].help);
+		for (size_t i = 0; i < campaigns.n; i++)
+			exposition_value(out, rows[value].name, "coupon",
+					 number_text(campaigns.list[i].coupon, coupon),
+					 campaigns.list[i].values[value]);
+	}
+	pthread_mutex_unlock(&campaigns.mutex);
 }
 
 void keeper_watch_begin(struct keeper_watch *watch)
@@ -74,17 +69,10 @@ void keeper_watch_begin(struct keeper_watch *watch)
 	watch->sums = (struct watch_sums){ 0 };
 }
 
-static enum watch_state state_of(const struct coupon_row *row, int is_verified, int64_t now_ms)
-{
-	if (row->status == COUPON_CLOSED)
-		return WATCH_CLOSED;
-	if (!is_verified)
-		return WATCH_UNAVAILABLE;
-	if (row->status == COUPON_PAUSED)
-		return WATCH_PAUSED;
-	return now_ms < row->begin_ms ? WATCH_NOT_STARTED : WATCH_OPEN;
-}
-
+/*
+ * The numbers of a coupon do not add up. It is logged and counted when that was so in WATCH_LOOKS
+ * sweeps in a row.
+ */
 static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row,
 			const struct coupon_look *look, int64_t known)
 {
@@ -103,24 +91,6 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 			  LOG_I("issued", row->issued), LOG_I("settled", row->settled),
 			  LOG_I("known", known));
 	watch->sums.of[KEEPER_METRIC_UNEQUAL] += suspect->looks == WATCH_LOOKS;
-}
-
-/*
- * While a slot is to be freed or a late outcome to be counted, the numbers are not compared: Redis
- * has not counted it yet.
- */
-static int numbers_compare(struct keeper_watch *watch, struct redis_client *redis,
-			   const struct coupon_row *row, const struct coupon_look *look)
-{
-	int64_t known = 0;
-
-	if (row->pending || row->late || coupon_adds_up(row, look, 0))
-		return 0;
-	if (coupon_known(redis, row->id, &known))
-		return redis_client_is_open(redis) ? 0 : -1;
-	if (!coupon_adds_up(row, look, known))
-		suspect_add(watch, row, look, known);
-	return 0;
 }
 
 /* The place of a campaign among those that are told; NULL: there is none for it. */
@@ -145,62 +115,58 @@ static struct watch_campaign *campaign_place(struct keeper_watch *watch, int64_t
 	return place;
 }
 
-/* It is verified. */
-static void campaign_add(struct keeper_watch *watch, const struct coupon_row *row,
-			 const struct coupon_look *look, int64_t now_ms)
-{
-	int64_t in_flight = look->reserved +
-			    (look->seq > row->settled ? look->seq - row->settled : 0);
-	struct watch_campaign *campaign = campaign_place(watch, row->id, in_flight > 0, now_ms);
-
-	if (!campaign)
-		return;
-	if (in_flight > 0 || campaign->values[CAMPAIGN_ISSUED] != row->issued)
-		campaign->busy_ms = now_ms;
-	campaign->sweep = watch->sweep;
-	campaign->values[CAMPAIGN_OFFERED] = row->total;
-	campaign->values[CAMPAIGN_STOCK] = look->stock;
-	campaign->values[CAMPAIGN_ISSUED] = row->issued;
-	campaign->values[CAMPAIGN_IN_FLIGHT] = in_flight;
-}
-
 int keeper_watch_add(struct keeper_watch *watch, struct redis_client *redis, const char *run_id,
 		     const struct coupon_row *row, const struct coupon_look *look, int64_t now_ms)
 {
 	int is_verified = coupon_is_verified(row, look, run_id);
-	int64_t *of = watch->sums.of;
+	struct watch_campaign *campaign;
+	int64_t *of = watch->sums.of, in_flight, known = 0;
+	enum watch_state state;
 
-	watch->sums.states[state_of(row, is_verified, now_ms)]++;
+	if (row->status == COUPON_CLOSED)
+		state = WATCH_CLOSED;
+	else if (!is_verified)
+		state = WATCH_UNAVAILABLE;
+	else if (row->status == COUPON_PAUSED)
+		state = WATCH_PAUSED;
+	else
+		state = now_ms < row->begin_ms ? WATCH_NOT_STARTED : WATCH_OPEN;
+	watch->sums.states[state]++;
 	of[KEEPER_METRIC_UNFREED] += row->pending;
 	of[KEEPER_METRIC_OUTBOX] += look->outbox_n;
 	if (!is_verified)
 		return 0;
+
 	/*
 	 * PostgreSQL was read first: receives that were settled since then count as in flight until
 	 * the next sweep.
 	 */
-	if (look->seq > row->settled)
-		of[KEEPER_METRIC_IN_FLIGHT] += look->seq - row->settled;
-	of[KEEPER_METRIC_IN_FLIGHT] += look->reserved;
+	in_flight = look->reserved + (look->seq > row->settled ? look->seq - row->settled : 0);
+	of[KEEPER_METRIC_IN_FLIGHT] += in_flight;
 	of[KEEPER_METRIC_RESERVED] += look->reserved;
 	of[KEEPER_METRIC_LOST] += look->lost;
-	campaign_add(watch, row, look, now_ms);
-	return numbers_compare(watch, redis, row, look);
-}
+	campaign = campaign_place(watch, row->id, in_flight > 0, now_ms);
+	if (campaign) {
+		if (in_flight > 0 || campaign->values[CAMPAIGN_ISSUED] != row->issued)
+			campaign->busy_ms = now_ms;
+		campaign->sweep = watch->sweep;
+		campaign->values[CAMPAIGN_OFFERED] = row->total;
+		campaign->values[CAMPAIGN_STOCK] = look->stock;
+		campaign->values[CAMPAIGN_ISSUED] = row->issued;
+		campaign->values[CAMPAIGN_IN_FLIGHT] = in_flight;
+	}
 
-/* Tells those that this sweep has seen, and forgets the others. */
-static void campaigns_publish(struct keeper_watch *watch)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < watch->campaigns_n; i++)
-		if (watch->campaigns[i].sweep == watch->sweep)
-			watch->campaigns[n++] = watch->campaigns[i];
-	watch->campaigns_n = n;
-	pthread_mutex_lock(&campaigns.mutex);
-	memcpy(campaigns.list, watch->campaigns, n * sizeof(campaigns.list[0]));
-	campaigns.n = n;
-	pthread_mutex_unlock(&campaigns.mutex);
+	/*
+	 * While a slot is to be freed or a late outcome to be counted, the numbers are not
+	 * compared: Redis has not counted it yet.
+	 */
+	if (row->pending || row->late || coupon_adds_up(row, look, 0))
+		return 0;
+	if (coupon_known(redis, row->id, &known))
+		return redis_client_is_open(redis) ? 0 : -1;
+	if (!coupon_adds_up(row, look, known))
+		suspect_add(watch, row, look, known);
+	return 0;
 }
 
 static void sums_publish(const struct watch_sums *sums)
@@ -213,8 +179,18 @@ static void sums_publish(const struct watch_sums *sums)
 
 void keeper_watch_publish(struct keeper_watch *watch)
 {
+	size_t n = 0;
+
 	sums_publish(&watch->sums);
-	campaigns_publish(watch);
+	/* Campaigns that this sweep has not seen are forgotten. */
+	for (size_t i = 0; i < watch->campaigns_n; i++)
+		if (watch->campaigns[i].sweep == watch->sweep)
+			watch->campaigns[n++] = watch->campaigns[i];
+	watch->campaigns_n = n;
+	pthread_mutex_lock(&campaigns.mutex);
+	memcpy(campaigns.list, watch->campaigns, n * sizeof(campaigns.list[0]));
+	campaigns.n = n;
+	pthread_mutex_unlock(&campaigns.mutex);
 }
 
 void keeper_watch_none(void)

@@ -1,7 +1,7 @@
 /*
  * The keeper's metrics, and the sums over a sweep that some of them are. The keeper's thread
- * writes, any thread reads. Of single campaigns at most COUPON_METRICS_CAMPAIGNS are told: neither
- * the size of the page nor the memory depends on how many there are.
+ * writes, any thread reads. At most COUPON_METRICS_CAMPAIGNS single campaigns have metrics of their
+ * own: neither the size of the page nor the memory depends on how many campaigns there are.
  */
 #pragma once
 
@@ -54,7 +54,7 @@ struct watch_suspect {
 #define WATCH_CAMPAIGNS_MAX 1000
 #define WATCH_IDLE_MS 60000 /* after which a campaign gives its place to one that is busy */
 
-/* What is told of a campaign. */
+/* The metrics of a single campaign. */
 #define CAMPAIGN_VALUES(X)                                                            \
 	X(CAMPAIGN_OFFERED, "keeper_coupon_offered", "Total of the campaign.")        \
 	X(CAMPAIGN_STOCK, "keeper_coupon_stock", "Stock that Redis still has of it.") \

@@ -155,58 +155,16 @@ static int has_room(const struct keeper_outbox *outbox)
 	       rabbit_publisher_open(outbox->publisher) < IN_FLIGHT_MAX;
 }
 
-static void copy_send(struct keeper_outbox *outbox, const redisReply *batch, const redisReply *body,
-		      void *item)
-{
-	amqp_basic_properties_t properties = {
-		._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG |
-			  AMQP_BASIC_APP_ID_FLAG,
-		.content_type = amqp_cstring_bytes("application/json"),
-		.correlation_id = { batch->len, batch->str },
-		.app_id = amqp_cstring_bytes(outbox->context->installation),
-	};
-
-	rabbit_publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY, &properties,
-			      (amqp_bytes_t){ body->len, body->str }, item);
-}
-
-static struct unreadable *unreadable_new(int64_t coupon, const redisReply *batch)
-{
-	struct unreadable *unreadable = checked(calloc(1, sizeof(*unreadable) + batch->len + 1));
-
-	unreadable->coupon = coupon;
-	memcpy(unreadable->batch, batch->str, batch->len);
-	return unreadable;
-}
-
-/* The item with which an entry is published in this pass; NULL: it is not. */
-static void *entry_item(struct keeper_outbox *outbox, const struct resend_pass *pass,
-			int64_t coupon, const redisReply *batch, const redisReply *body,
-			int64_t now_ms)
-{
-	const struct message *message = &outbox->message;
-	const char *error;
-
-	if (batch->len > 255)
-		return NULL;
-	if (message_decode(outbox->arena, body->str, body->len, &outbox->message, &error))
-		return unreadable_new(coupon, batch);
-	if (outbox->oldest_at_ms == 0 || message->at_ms < outbox->oldest_at_ms)
-		outbox->oldest_at_ms = message->at_ms;
-	return resend_covers(outbox->resend, pass, message->generation, message->seq,
-			     now_ms - message->at_ms)
-		       ? &readable
-		       : NULL;
-}
-
 /* Publishes those entries of a step of a scan that are due. 0, or -1: the round is over. */
 static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
 			const redisReply *entries, int64_t now_ms)
 {
 	struct redis_client *redis = outbox->context->redis;
+	struct message *message = &outbox->message;
 	size_t n = entries->elements / 2;
 	char key[COUPON_KEY_SIZE], *dead = checked(calloc(n + 1, 1)); /* the operator's */
 	const char *sismember[] = { "SISMEMBER", coupon_key(coupon, COUPON_KEY_DEAD, key), NULL };
+	const char *error;
 	int rc;
 
 	for (size_t i = 0; i < n; i++) {
@@ -220,89 +178,90 @@ static int entries_send(struct keeper_outbox *outbox, struct resend_pass *pass, 
 		freeReplyObject(reply);
 	}
 	rc = redis_client_is_open(redis) ? 0 : -1;
+
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const redisReply *batch = entries->element[2 * i],
 				 *body = entries->element[2 * i + 1];
-		void *item = dead[i] ? NULL : entry_item(outbox, pass, coupon, batch, body, now_ms);
+		amqp_basic_properties_t properties = {
+			._flags = AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG |
+				  AMQP_BASIC_APP_ID_FLAG,
+			.content_type = amqp_cstring_bytes("application/json"),
+			.correlation_id = { batch->len, batch->str },
+			.app_id = amqp_cstring_bytes(outbox->context->installation),
+		};
+		struct unreadable *unreadable = NULL;
 
-		if (!item)
+		if (dead[i] || batch->len > 255)
 			continue;
+		if (message_decode(outbox->arena, body->str, body->len, message, &error)) {
+			unreadable = checked(calloc(1, sizeof(*unreadable) + batch->len + 1));
+			unreadable->coupon = coupon;
+			memcpy(unreadable->batch, batch->str, batch->len);
+		} else {
+			if (outbox->oldest_at_ms == 0 || message->at_ms < outbox->oldest_at_ms)
+				outbox->oldest_at_ms = message->at_ms;
+			if (!resend_covers(outbox->resend, pass, message->generation, message->seq,
+					   now_ms - message->at_ms))
+				continue;
+		}
 		if (rabbit_publisher_open(outbox->publisher) >= IN_FLIGHT_MAX)
 			rc = window_wait(outbox);
-		if (rc == 0 && has_room(outbox)) {
-			copy_send(outbox, batch, body, item);
-			pass->sent++;
-		} else if (item != &readable) {
-			free(item);
+		if (rc || !has_room(outbox)) {
+			free(unreadable);
+			continue;
 		}
+		rabbit_publisher_send(outbox->publisher, AMQP_EXCHANGE, AMQP_ROUTING_KEY,
+				      &properties, (amqp_bytes_t){ body->len, body->str },
+				      unreadable ? (void *)unreadable : &readable);
+		pass->sent++;
 	}
 	free(dead);
 	return rc;
-}
-
-/*
- * Whether the coupon has receives in flight that can be settled from their slots: all of its
- * generation, which Redis has had from the beginning.
- */
-static int slots_may_settle(const struct keeper_outbox *outbox, const struct coupon_row *row,
-			    const struct coupon_look *look)
-{
-	return coupon_is_verified(row, look, outbox->context->run_id) && !look->placeholder &&
-	       look->reserved == 0 && look->seq > row->settled;
-}
-
-/*
- * The number of the receive is not known: the highest one is that of one of them. One with a code
- * gets the lowest: it was accepted before the code was revoked, if it is by now. The time is that
- * of the batch's id.
- */
-static void slot_add(struct settle_args *args, int64_t coupon, const struct coupon_look *look,
-		     const struct slot *slot)
-{
-	int64_t seq = slot->tail_len > slot->key_len ? 1 : look->seq;
-
-	slot_settle(slot, coupon, look->generation, seq, ulid_time_ms(&slot->batch), args);
-}
-
-/* Settles them; those that have an outcome keep it. 0, or -1: PostgreSQL failed. */
-static int args_settle(struct keeper_outbox *outbox, const struct settle_args *args,
-		       int64_t *settled)
-{
-	struct postgres_argument arguments[SETTLE_ARGS_N];
-	PGresult *rows;
-
-	if (settle_args_receives(args) == 0)
-		return 0;
-	settle_args_arguments(args, arguments);
-	rows = keeper_database_query(outbox->context->database, sql_query_settle, SETTLE_ARGS_N,
-				     arguments);
-	if (!rows)
-		return -1;
-	*settled += (int64_t)settle_args_receives(args);
-	for (int row = 0; row < PQntuples(rows); row++)
-		*settled -= strcmp(PQgetvalue(rows, row, 1), "changed") != 0;
-	PQclear(rows);
-	return 0;
 }
 
 /* Settles the slots in a step of a scan that are not the operator's. 0, or -1. */
 static int slots_settle(struct keeper_outbox *outbox, struct resend_pass *pass, int64_t coupon,
 			const struct coupon_look *look, const redisReply *users)
 {
+	struct keeper_context *context = outbox->context;
+	struct postgres_argument arguments[SETTLE_ARGS_N];
 	struct slots slots = { 0 };
 	struct settle_args args;
+	PGresult *rows = NULL;
 	char *dead;
-	int rc = -1;
+	int rc;
 
 	slots_read(&slots, users);
 	settle_args_init(&args);
 	dead = checked(calloc(slots.n + 1, 1)); /* 0 also where Redis refuses to tell */
-	coupon_has(outbox->context->redis, coupon, COUPON_KEY_DEAD, slots.list, slots.n, dead);
-	for (size_t i = 0; i < slots.n; i++)
+	coupon_has(context->redis, coupon, COUPON_KEY_DEAD, slots.list, slots.n, dead);
+	for (size_t i = 0; i < slots.n; i++) {
+		const struct slot *slot = &slots.list[i];
+		/*
+		 * The number of the receive is not known: the highest one is that of one of them. A
+		 * receive with a code gets the lowest: it was accepted before the code was revoked,
+		 * if it is by now. The time is that of the batch's id.
+		 */
+		int64_t seq = slot->tail_len > slot->key_len ? 1 : look->seq;
+
 		if (!dead[i])
-			slot_add(&args, coupon, look, &slots.list[i]);
-	if (redis_client_is_open(outbox->context->redis))
-		rc = args_settle(outbox, &args, &pass->sent);
+			slot_settle(slot, coupon, look->generation, seq, ulid_time_ms(&slot->batch),
+				    &args);
+	}
+	rc = redis_client_is_open(context->redis) ? 0 : -1;
+
+	/* Receives that have an outcome keep it. */
+	if (rc == 0 && settle_args_receives(&args) > 0) {
+		settle_args_arguments(&args, arguments);
+		rows = keeper_database_query(context->database, sql_query_settle, SETTLE_ARGS_N,
+					     arguments);
+		rc = rows ? 0 : -1;
+	}
+	if (rows)
+		pass->sent += (int64_t)settle_args_receives(&args);
+	for (int row = 0; row < PQntuples(rows); row++)
+		pass->sent -= strcmp(PQgetvalue(rows, row, 1), "changed") != 0;
+	PQclear(rows);
 	settle_args_fini(&args);
 	slots_fini(&slots);
 	free(dead);
@@ -342,23 +301,6 @@ static int pass_run(struct keeper_outbox *outbox, struct resend_pass *pass, int6
 	return strcmp(pass->cursor, "0") == 0;
 }
 
-/*
- * Whether another session has locked the coupon: then its messages may be in the parking queue, or
- * held by workers. -1: PostgreSQL is lost.
- */
-static int is_locked(struct keeper_outbox *outbox, int64_t coupon)
-{
-	PGresult *result = keeper_database_coupons(outbox->context->database,
-						   sql_query_coupon_locked, &coupon, 1);
-	int locked;
-
-	if (!result)
-		return keeper_context_failed(outbox->context) ? -1 : 1;
-	locked = PQntuples(result) > 0;
-	PQclear(result);
-	return locked;
-}
-
 static void queues_ask(struct keeper_outbox *outbox)
 {
 	int64_t now_ms = clock_monotonic_ms();
@@ -369,24 +311,6 @@ static void queues_ask(struct keeper_outbox *outbox)
 	for (int i = 0; i < RESEND_QUEUES; i++)
 		if (rabbit_link_queue_ask(keeper_outbox_link(outbox), watch_queues[i]))
 			return;
-}
-
-static void pass_ended(struct keeper_outbox *outbox, const struct resend_coupon *coupon,
-		       const struct resend_pass *pass)
-{
-	static const char *const why[] = {
-		[RESEND_ALL] = "the queue is empty",
-		[RESEND_OVERTAKEN] = "later ones are settled",
-		[RESEND_SLOTS] = "",
-	};
-
-	if (pass->kind == RESEND_SLOTS)
-		log_warn("slots_settled", LOG_I("coupon", coupon->id),
-			 LOG_I("receives", pass->sent));
-	else if (pass->sent > 0)
-		log_info("outbox_resent", LOG_I("coupon", coupon->id),
-			 LOG_I("messages", pass->sent), LOG_S("why", why[pass->kind]));
-	resend_pass_end(outbox->resend, coupon, clock_monotonic_ms());
 }
 
 void keeper_outbox_round(struct keeper_outbox *outbox)
@@ -404,24 +328,37 @@ void keeper_outbox_round(struct keeper_outbox *outbox)
 int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *row,
 		       const struct coupon_look *look, int64_t until_ms)
 {
+	static const char *const why[] = {
+		[RESEND_ALL] = "the queue is empty",
+		[RESEND_OVERTAKEN] = "later ones are settled",
+		[RESEND_SLOTS] = "",
+	};
 	const struct resend_coupon coupon = { .id = row->id,
 					      .generation = row->generation,
 					      .seq = look->seq,
 					      .seq_seen = row->seq_seen,
 					      .settled = row->settled,
 					      .outbox_n = look->outbox_n };
+	struct keeper_context *context = outbox->context;
 	struct rabbit_link *link = keeper_outbox_link(outbox);
 	struct resend_pass *pass;
+	PGresult *locked;
 	int64_t begun_ms;
 	int rc = 0;
 
-	if (look->outbox_n == 0 && !slots_may_settle(outbox, row, look)) {
+	/*
+	 * Receives in flight can be settled from their slots if they are all of this generation,
+	 * which Redis has had from the beginning.
+	 */
+	if (look->outbox_n == 0 &&
+	    (!coupon_is_verified(row, look, context->run_id) || look->placeholder ||
+	     look->reserved != 0 || look->seq <= row->settled)) {
 		resend_forget(outbox->resend, row->id);
 		return 0;
 	}
 	rabbit_link_step(link, clock_monotonic_ms());
 	rabbit_link_read(link);
-	if (!redis_client_is_open(outbox->context->redis))
+	if (!redis_client_is_open(context->redis))
 		return -1;
 	if (!rabbit_link_up(link) || !has_room(outbox))
 		return 0;
@@ -429,15 +366,35 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 	pass = resend_look(outbox->resend, &coupon, clock_monotonic_ms());
 	if (!pass)
 		return 0;
+
 	begun_ms = clock_monotonic_ms();
-	if (pass->kind == RESEND_ALL)
-		rc = is_locked(outbox, row->id);
+	if (pass->kind == RESEND_ALL) {
+		/*
+		 * If another session has locked the coupon, its messages may be in the parking
+		 * queue, or held by workers: the pass ends.
+		 */
+		locked = keeper_database_coupons(context->database, sql_query_coupon_locked,
+						 &row->id, 1);
+		if (locked)
+			rc = PQntuples(locked) > 0;
+		else
+			rc = keeper_context_failed(context) ? -1 : 1;
+		PQclear(locked);
+	}
 	if (rc == 0)
 		rc = pass_run(outbox, pass, row->id, look, until_ms);
 	pass->work_ms += clock_monotonic_ms() - begun_ms;
-	if (rc > 0)
-		pass_ended(outbox, &coupon, pass);
-	return rc < 0 ? -1 : 0;
+	if (rc <= 0)
+		return rc;
+
+	if (pass->kind == RESEND_SLOTS)
+		log_warn("slots_settled", LOG_I("coupon", coupon.id),
+			 LOG_I("receives", pass->sent));
+	else if (pass->sent > 0)
+		log_info("outbox_resent", LOG_I("coupon", coupon.id), LOG_I("messages", pass->sent),
+			 LOG_S("why", why[pass->kind]));
+	resend_pass_end(outbox->resend, &coupon, clock_monotonic_ms());
+	return 0;
 }
 
 int64_t keeper_outbox_oldest_take(struct keeper_outbox *outbox)

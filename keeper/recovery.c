@@ -24,7 +24,7 @@
 #define REFUSED_AGAIN_MS 30000 /* after it has found that an operator is needed */
 
 /* The last line of what the command writes. */
-struct told {
+struct command_output {
 	int fd;
 	char line[LINE_SIZE];
 	size_t len;
@@ -34,10 +34,10 @@ struct told {
 struct recovery {
 	int64_t transactions_max; /* 0: COUPON_RECOVER=manual */
 	pid_t pid;                /* of the command; 0: it does not run */
-	struct told out, err;
+	struct command_output out, err;
 	int64_t due_ms, begun_ms;
-	struct postgres_server server; /* which it brings it back to */
-	char why[LINE_SIZE]; /* an operator is needed, or the command failed, as was logged */
+	struct postgres_server server; /* to which the command brings back what is missing */
+	char why[LINE_SIZE]; /* last logged: an operator is needed, or the command failed */
 	int is_refused;
 };
 
@@ -64,30 +64,30 @@ struct recovery *recovery_new(const struct config *config)
 	return recovery;
 }
 
-static void told_read(struct told *told)
+static void output_read(struct command_output *output)
 {
 	char bytes[4096];
 	ssize_t n;
 
-	while ((n = read(told->fd, bytes, sizeof(bytes))) > 0)
+	while ((n = read(output->fd, bytes, sizeof(bytes))) > 0)
 		for (ssize_t i = 0; i < n; i++) {
-			if (told->is_over)
-				told->len = 0;
-			told->is_over = bytes[i] == '\n';
-			if (!told->is_over && told->len < LINE_SIZE - 1)
-				told->line[told->len++] = bytes[i];
+			if (output->is_over)
+				output->len = 0;
+			output->is_over = bytes[i] == '\n';
+			if (!output->is_over && output->len < LINE_SIZE - 1)
+				output->line[output->len++] = bytes[i];
 		}
-	told->line[told->len] = '\0';
+	output->line[output->len] = '\0';
 }
 
 /* Returns the end that the command gets; -1: there is no descriptor. */
-static int told_begin(struct told *told)
+static int output_begin(struct command_output *output)
 {
 	int ends[2] = { -1, -1 };
 
 	if (pipe2(ends, O_CLOEXEC) == 0)
 		fcntl(ends[0], F_SETFL, O_NONBLOCK);
-	*told = (struct told){ .fd = ends[0] };
+	*output = (struct command_output){ .fd = ends[0] };
 	return ends[1];
 }
 
@@ -96,43 +96,6 @@ static void command_close(struct recovery *recovery)
 	close(recovery->out.fd);
 	close(recovery->err.fd);
 	recovery->pid = 0;
-}
-
-static void command_begin(struct recovery *recovery)
-{
-	char most[NUMBER_SIZE], host[64] = "", by[80];
-	char *argv[] = { "couponctl", "recover", "--tail", most, "--by", by, "--json", NULL };
-	int out = told_begin(&recovery->out), err = told_begin(&recovery->err), rc;
-
-	number_text(recovery->transactions_max, most);
-	gethostname(host, sizeof(host) - 1);
-	snprintf(by, sizeof(by), "keeper@%s", host);
-	rc = out < 0 || err < 0 ? EMFILE : couponctl_spawn(&recovery->pid, argv, -1, out, err);
-	close(out);
-	close(err);
-	if (rc == 0)
-		return;
-	log_warn("recovery_failed", LOG_S("why", strerror(rc)));
-	command_close(recovery);
-	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
-}
-
-static void done_log(const char *line)
-{
-	cJSON *told = cJSON_Parse(line);
-	const char *const names[] = { "receives", "receives_rejected", "rejections", "unreadable",
-				      "ms" };
-	int64_t numbers[5];
-
-	for (int i = 0; i < 5; i++)
-		if (json_integer(cJSON_GetObjectItem(told, names[i]), 0, JSON_INTEGER_MAX,
-				 &numbers[i]))
-			numbers[i] = 0;
-	log_info("recovery_done", LOG_I("receives", numbers[0]), LOG_I("rejected", numbers[1]),
-		 LOG_I("rejections", numbers[2]), LOG_I("unreadable", numbers[3]),
-		 LOG_I("ms", numbers[4]));
-	metrics_add(KEEPER_METRIC_RECOVERIES, 1);
-	cJSON_Delete(told);
 }
 
 /* Logs each reason once. */
@@ -151,41 +114,52 @@ static void waits_log(struct recovery *recovery, const char *why)
 			  LOG_S("mend", "couponctl recover --all"));
 }
 
-static void command_ended(struct recovery *recovery, int status)
-{
-	const char *line = recovery->err.line, *why = strstr(line, ": ");
-
-	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
-	recovery->is_refused = WIFEXITED(status) && WEXITSTATUS(status) == NO_TAIL;
-	why = WIFEXITED(status) ? why ? why + 2 : line : "it was killed";
-	if (recovery->is_refused) {
-		recovery->due_ms += REFUSED_AGAIN_MS;
-		waits_log(recovery, why);
-	} else if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-		done_log(recovery->out.line);
-	} else if (why_is_new(recovery, why)) {
-		log_warn("recovery_failed", LOG_S("why", why));
-	}
-}
-
 void recovery_read(struct recovery *recovery)
 {
-	int status = -1, is_over;
+	static const char *const names[] = { "receives", "receives_rejected", "rejections",
+					     "unreadable", "ms" };
+	int64_t numbers[5] = { 0 };
+	int status = -1, is_over, has_exited;
+	const char *why;
+	cJSON *done;
 
 	if (recovery->pid == 0)
 		return;
 	if (clock_monotonic_ms() - recovery->begun_ms > LIMIT_MS)
 		kill(recovery->pid, SIGKILL);
 	is_over = waitpid(recovery->pid, &status, WNOHANG) != 0;
-	told_read(&recovery->out);
-	told_read(&recovery->err);
+	output_read(&recovery->out);
+	output_read(&recovery->err);
 	if (!is_over)
 		return;
 	command_close(recovery);
-	command_ended(recovery, status);
+
+	has_exited = WIFEXITED(status);
+	why = strstr(recovery->err.line, ": ");
+	why = !has_exited ? "it was killed" : why ? why + 2 : recovery->err.line;
+	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
+	recovery->is_refused = has_exited && WEXITSTATUS(status) == NO_TAIL;
+	if (recovery->is_refused) {
+		recovery->due_ms += REFUSED_AGAIN_MS;
+		waits_log(recovery, why);
+	} else if (!has_exited || WEXITSTATUS(status) != 0) {
+		if (why_is_new(recovery, why))
+			log_warn("recovery_failed", LOG_S("why", why));
+	} else {
+		done = cJSON_Parse(recovery->out.line);
+		for (int i = 0; i < 5; i++)
+			if (json_integer(cJSON_GetObjectItem(done, names[i]), 0, JSON_INTEGER_MAX,
+					 &numbers[i]))
+				numbers[i] = 0;
+		cJSON_Delete(done);
+		log_info("recovery_done", LOG_I("receives", numbers[0]),
+			 LOG_I("rejected", numbers[1]), LOG_I("rejections", numbers[2]),
+			 LOG_I("unreadable", numbers[3]), LOG_I("ms", numbers[4]));
+		metrics_add(KEEPER_METRIC_RECOVERIES, 1);
+	}
 }
 
-/* NULL: settle() has written all that is missing, by the numbers. */
+/* NULL: by the numbers, settle() has written all that is missing; else why an operator has to. */
 static const char *lack_judge(const struct recovery *recovery, const struct keeper_lack *lack)
 {
 	if (!lack->is_promoted)
@@ -200,6 +174,9 @@ static const char *lack_judge(const struct recovery *recovery, const struct keep
 void recovery_step(struct recovery *recovery, const struct keeper_stores *stores)
 {
 	const char *why = lack_judge(recovery, &stores->lack);
+	char most[NUMBER_SIZE], host[64] = "", by[80];
+	char *argv[] = { "couponctl", "recover", "--tail", most, "--by", by, "--json", NULL };
+	int out, err, rc;
 
 	/* It may hang in what is another one's now. */
 	if (recovery->pid && !server_equals(&recovery->server, &stores->copy.server))
@@ -216,7 +193,20 @@ void recovery_step(struct recovery *recovery, const struct keeper_stores *stores
 		 LOG_S("former", stores->copy.former));
 	recovery->begun_ms = clock_monotonic_ms();
 	recovery->server = stores->copy.server;
-	command_begin(recovery);
+
+	number_text(recovery->transactions_max, most);
+	gethostname(host, sizeof(host) - 1);
+	snprintf(by, sizeof(by), "keeper@%s", host);
+	out = output_begin(&recovery->out);
+	err = output_begin(&recovery->err);
+	rc = out < 0 || err < 0 ? EMFILE : couponctl_spawn(&recovery->pid, argv, -1, out, err);
+	close(out);
+	close(err);
+	if (rc == 0)
+		return;
+	log_warn("recovery_failed", LOG_S("why", strerror(rc)));
+	command_close(recovery);
+	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
 }
 
 void recovery_forget(struct recovery *recovery)

@@ -1,7 +1,7 @@
 /*
  * COUPON_RECOVER=auto: brings back what a standby of PostgreSQL lacked when it was promoted, by
- * `couponctl recover --tail` in a process of its own. That looks at everything again before it
- * changes anything, runs under a lock of PostgreSQL, and may be killed at any moment and be run
+ * `couponctl recover --tail` in a process of its own. The command looks at everything again before
+ * it changes anything, runs under a lock of PostgreSQL, and may be killed at any moment and be run
  * again. Where more is missing than receives that were settled, it waits for an operator.
  *
  * The keeper's thread.
@@ -9,7 +9,7 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 struct recovery;
 

@@ -9,25 +9,26 @@
 #define UNKNOWN (-1)
 
 /* The place of a receive in the order in which a coupon's receives were accepted. */
-struct place {
+struct receive_place {
 	int64_t generation;
 	int64_t seq;
 };
 
-struct entry {
+struct resend_entry {
 	int64_t coupon;
-	struct place mark;    /* the highest receive that was settled, at `mark_ms` */
-	struct place settled; /* the mark before: settled for long */
-	struct place passed;  /* accepted when the last pass that published something ended */
-	int64_t mark_ms;      /* 0: no mark yet */
-	int64_t due_ms;       /* the next pass */
-	int64_t ended_ms;     /* the last pass; 0: none, or there was a new connection */
-	int64_t pause_ms;     /* 0: none so far */
-	int64_t seen_n;       /* settled at the last look */
-	int64_t progress_ms;  /* when that grew; 0: it never did */
-	int64_t settled_n;    /* at that last pass */
-	int64_t outbox_n;     /* at that last pass */
-	int64_t empty_ms;     /* since when it has no messages; 0: it has some */
+	struct receive_place mark;    /* the highest receive that was settled, at `mark_ms` */
+	struct receive_place settled; /* the mark before: settled for long */
+	struct receive_place
+		passed;      /* accepted when the last pass that published something ended */
+	int64_t mark_ms;     /* 0: no mark yet */
+	int64_t due_ms;      /* the next pass */
+	int64_t ended_ms;    /* the last pass; 0: none, or there was a new connection */
+	int64_t pause_ms;    /* 0: none so far */
+	int64_t seen_n;      /* settled at the last look */
+	int64_t progress_ms; /* when that grew; 0: it never did */
+	int64_t settled_n;   /* at that last pass */
+	int64_t outbox_n;    /* at that last pass */
+	int64_t empty_ms;    /* since when it has no messages; 0: it has some */
 	struct resend_pass pass;
 	UT_hash_handle hh;
 };
@@ -36,7 +37,7 @@ struct resend {
 	int64_t after_ms;
 	int64_t ready[RESEND_QUEUES]; /* UNKNOWN at first */
 	int64_t empty_since_ms;       /* of the receive queue; 0: it is not empty, or unknown */
-	struct entry *entries;
+	struct resend_entry *entries;
 };
 
 static void queues_forget(struct resend *resend)
@@ -63,7 +64,7 @@ void resend_free(struct resend *resend)
 	free(resend);
 }
 
-static void entry_free(struct resend *resend, struct entry *entry)
+static void entry_free(struct resend *resend, struct resend_entry *entry)
 {
 	HASH_DEL(resend->entries, entry);
 	free(entry);
@@ -71,7 +72,7 @@ static void entry_free(struct resend *resend, struct entry *entry)
 
 void resend_reset(struct resend *resend)
 {
-	struct entry *entry, *next;
+	struct resend_entry *entry, *next;
 
 	HASH_ITER (hh, resend->entries, entry, next)
 		entry_free(resend, entry);
@@ -80,7 +81,7 @@ void resend_reset(struct resend *resend)
 
 void resend_connected(struct resend *resend)
 {
-	struct entry *entry, *next;
+	struct resend_entry *entry, *next;
 
 	queues_forget(resend);
 	HASH_ITER (hh, resend->entries, entry, next) {
@@ -101,18 +102,11 @@ void resend_ready(struct resend *resend, enum resend_queue queue, int64_t ready,
 		resend->empty_since_ms = now_ms;
 }
 
-static struct entry *entry_find(const struct resend *resend, int64_t coupon)
+static struct resend_entry *entry_of(struct resend *resend, const struct resend_coupon *coupon)
 {
-	struct entry *entry;
+	struct resend_entry *entry;
 
-	HASH_FIND(hh, resend->entries, &coupon, sizeof(coupon), entry);
-	return entry;
-}
-
-static struct entry *entry_of(struct resend *resend, const struct resend_coupon *coupon)
-{
-	struct entry *entry = entry_find(resend, coupon->id);
-
+	HASH_FIND(hh, resend->entries, &coupon->id, sizeof(coupon->id), entry);
 	if (entry)
 		return entry;
 	if (HASH_COUNT(resend->entries) >= RESEND_COUPONS_MAX)
@@ -126,43 +120,21 @@ static struct entry *entry_of(struct resend *resend, const struct resend_coupon 
 
 void resend_forget(struct resend *resend, int64_t coupon)
 {
-	struct entry *entry = entry_find(resend, coupon);
+	struct resend_entry *entry;
 
+	HASH_FIND(hh, resend->entries, &coupon, sizeof(coupon), entry);
 	if (entry)
 		entry_free(resend, entry);
 }
 
-static int is_before(const struct place *a, const struct place *b)
+static int is_before(const struct receive_place *a, const struct receive_place *b)
 {
 	return a->generation < b->generation || (a->generation == b->generation && a->seq < b->seq);
 }
 
-/* Once an interval. What was the mark an interval ago counts as settled long ago. */
-static void mark_move(struct entry *entry, const struct resend_coupon *coupon, int64_t interval_ms,
-		      int64_t now_ms)
-{
-	if (entry->mark_ms && now_ms - entry->mark_ms < interval_ms)
-		return;
-	if (entry->mark_ms)
-		entry->settled = entry->mark;
-	entry->mark = (struct place){ coupon->generation, coupon->seq_seen };
-	entry->mark_ms = now_ms;
-}
-
-static int has_progressed(const struct entry *entry, const struct resend_coupon *coupon)
+static int has_progressed(const struct resend_entry *entry, const struct resend_coupon *coupon)
 {
 	return coupon->settled != entry->settled_n || coupon->outbox_n < entry->outbox_n;
-}
-
-/* Settling goes on again: a long pause is cut. */
-static void pause_cut(struct resend *resend, struct entry *entry,
-		      const struct resend_coupon *coupon, int64_t now_ms)
-{
-	if (entry->pause_ms <= resend->after_ms || !has_progressed(entry, coupon))
-		return;
-	entry->pause_ms = resend->after_ms;
-	if (entry->due_ms > now_ms + entry->pause_ms)
-		entry->due_ms = now_ms + entry->pause_ms;
 }
 
 static int queue_is_empty(const struct resend *resend, int64_t now_ms)
@@ -171,18 +143,19 @@ static int queue_is_empty(const struct resend *resend, int64_t now_ms)
 }
 
 /* The workers hold its messages, and settle them slowly. */
-static int is_settling(const struct resend *resend, const struct entry *entry, int64_t now_ms)
+static int is_settling(const struct resend *resend, const struct resend_entry *entry,
+		       int64_t now_ms)
 {
 	return entry->progress_ms && now_ms - entry->progress_ms < resend->after_ms;
 }
 
 /* Whether receives may have been overtaken, and no copies of them are on their way. */
-static int may_be_overtaken(const struct entry *entry)
+static int may_be_overtaken(const struct resend_entry *entry)
 {
 	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed);
 }
 
-static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind,
+static struct resend_pass *pass_begin(struct resend_entry *entry, enum resend_kind kind,
 				      const struct resend_coupon *coupon)
 {
 	entry->pass = (struct resend_pass){ .is_running = 1,
@@ -194,34 +167,21 @@ static struct resend_pass *pass_begin(struct entry *entry, enum resend_kind kind
 	return &entry->pass;
 }
 
-/* Whether receives without a message have been in flight for long. */
-static int has_only_slots(const struct resend *resend, const struct entry *entry, int64_t now_ms)
+/* The third sign: receives without a message have been in flight for long. */
+static int has_only_slots(const struct resend *resend, const struct resend_entry *entry,
+			  int64_t now_ms)
 {
 	return entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
 	       now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
 	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
 }
 
-/*
- * Whether a pass would take more than its share of the keeper's time. It takes as long as the last
- * one for as many messages.
- */
-static int is_early(const struct entry *entry, int64_t outbox_n, int64_t now_ms)
-{
-	const struct resend_pass *last = &entry->pass;
-	int64_t rest_ms = last->work_ms * RESEND_WORK_SHARE;
-
-	if (outbox_n < last->outbox_n)
-		rest_ms = rest_ms * outbox_n / last->outbox_n;
-	if (rest_ms > RESEND_PAUSE_LONGEST_MS)
-		rest_ms = RESEND_PAUSE_LONGEST_MS;
-	return entry->ended_ms && now_ms < entry->ended_ms + rest_ms;
-}
-
 struct resend_pass *resend_look(struct resend *resend, const struct resend_coupon *coupon,
 				int64_t now_ms)
 {
-	struct entry *entry = entry_of(resend, coupon);
+	struct resend_entry *entry = entry_of(resend, coupon);
+	const struct resend_pass *last = &entry->pass;
+	int64_t rest_ms;
 
 	if (coupon->settled != entry->seen_n)
 		entry->progress_ms = now_ms;
@@ -230,12 +190,38 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 		entry->empty_ms = 0;
 	else if (entry->empty_ms == 0)
 		entry->empty_ms = now_ms;
-	mark_move(entry, coupon, 2 * resend->after_ms, now_ms);
+
+	/* The mark moves once an interval. The mark before it counts as settled long ago. */
+	if (!entry->mark_ms || now_ms - entry->mark_ms >= 2 * resend->after_ms) {
+		if (entry->mark_ms)
+			entry->settled = entry->mark;
+		entry->mark = (struct receive_place){ coupon->generation, coupon->seq_seen };
+		entry->mark_ms = now_ms;
+	}
 	if (entry->pass.is_running)
 		return &entry->pass;
-	pause_cut(resend, entry, coupon, now_ms);
-	if (now_ms < entry->due_ms || is_early(entry, coupon->outbox_n, now_ms))
+
+	/* When settling goes on again, a long pause is cut. */
+	if (entry->pause_ms > resend->after_ms && has_progressed(entry, coupon)) {
+		entry->pause_ms = resend->after_ms;
+		if (entry->due_ms > now_ms + entry->pause_ms)
+			entry->due_ms = now_ms + entry->pause_ms;
+	}
+	if (now_ms < entry->due_ms)
 		return NULL;
+
+	/*
+	 * No pass takes more than its share of the keeper's time. It takes as long as the last one
+	 * for as many messages.
+	 */
+	rest_ms = last->work_ms * RESEND_WORK_SHARE;
+	if (coupon->outbox_n < last->outbox_n)
+		rest_ms = rest_ms * coupon->outbox_n / last->outbox_n;
+	if (rest_ms > RESEND_PAUSE_LONGEST_MS)
+		rest_ms = RESEND_PAUSE_LONGEST_MS;
+	if (entry->ended_ms && now_ms < entry->ended_ms + rest_ms)
+		return NULL;
+
 	if (has_only_slots(resend, entry, now_ms))
 		return pass_begin(entry, RESEND_SLOTS, coupon);
 	if (coupon->outbox_n == 0)
@@ -248,35 +234,32 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,
 		  int64_t seq, int64_t age_ms)
 {
-	const struct place place = { generation, seq }, last = { pass->generation, pass->seq };
+	const struct receive_place place = { generation, seq },
+				   last = { pass->generation, pass->seq };
 
 	if (age_ms >= -resend->after_ms && age_ms <= resend->after_ms)
 		return 0;
 	return pass->kind == RESEND_ALL || !is_before(&last, &place);
 }
 
-static void pause_lengthen(struct resend *resend, struct entry *entry,
-			   const struct resend_coupon *coupon)
+void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms)
 {
-	if (entry->pause_ms == 0 || has_progressed(entry, coupon))
+	struct resend_entry *entry = entry_of(resend, coupon);
+
+	/* The pause doubles while nothing is settled. */
+	if (entry->pass.sent == 0)
+		entry->pause_ms = 0;
+	else if (entry->pause_ms == 0 || has_progressed(entry, coupon))
 		entry->pause_ms = resend->after_ms;
 	else if (entry->pause_ms < RESEND_PAUSE_LONGEST_MS / 2)
 		entry->pause_ms *= 2;
 	else
 		entry->pause_ms = RESEND_PAUSE_LONGEST_MS;
-	entry->settled_n = coupon->settled;
-	entry->outbox_n = coupon->outbox_n;
-	entry->passed = (struct place){ coupon->generation, coupon->seq };
-}
-
-void resend_pass_end(struct resend *resend, const struct resend_coupon *coupon, int64_t now_ms)
-{
-	struct entry *entry = entry_of(resend, coupon);
-
-	if (entry->pass.sent > 0)
-		pause_lengthen(resend, entry, coupon);
-	else
-		entry->pause_ms = 0;
+	if (entry->pass.sent > 0) {
+		entry->settled_n = coupon->settled;
+		entry->outbox_n = coupon->outbox_n;
+		entry->passed = (struct receive_place){ coupon->generation, coupon->seq };
+	}
 	entry->due_ms = now_ms + (entry->pause_ms ? entry->pause_ms : resend->after_ms);
 	entry->ended_ms = now_ms;
 	entry->pass.is_running = 0;

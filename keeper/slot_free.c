@@ -20,7 +20,7 @@
 #include "common/log/log.h"
 #include "coupon/slot.h"
 #include "embed.h"
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +32,12 @@
 #define ARGS_EACH 5
 #define LATE_ARGS_EACH 9
 _Static_assert(1 + LATE_PAGE * LATE_ARGS_EACH <= SLOT_FREE_PAGE * ARGS_EACH,
-	       "struct page has them");
+	       "struct free_page has them");
 #define NO_BATCH "00000000000000000000000000"
 #define ZERO_UUID "00000000-0000-0000-0000-000000000000"
 
 /* The last ones are those of slot_free_pending, whose key is the holder's, or of late_page. */
-enum column {
+enum free_column {
 	COUPON,
 	USER_ID,
 	SLOT,
@@ -53,10 +53,9 @@ enum column {
 	SEQ
 };
 
-struct page {
+struct free_page {
 	struct keeper_context *context;
-	struct late *late;  /* NULL: a page of rejected receives, */
-	const char *run_id; /* which are freed in this process of Redis */
+	struct late *late; /* NULL: a page of rejected receives */
 	PGresult *rows;
 	/* The rows of one coupon, and the arguments of the script for them. */
 	int part[SLOT_FREE_PAGE], part_n;
@@ -66,12 +65,12 @@ struct page {
 	struct postgres_array done_coupons, done_batches, done_indexes;
 };
 
-static const char *value(const struct page *page, int row, enum column column)
+static const char *value(const struct free_page *page, int row, enum free_column column)
 {
 	return PQgetvalue(page->rows, row, (int)column);
 }
 
-static struct ulid batch_at(const struct page *page, int row, enum column column)
+static struct ulid batch_at(const struct free_page *page, int row, enum free_column column)
 {
 	struct ulid batch;
 
@@ -79,53 +78,13 @@ static struct ulid batch_at(const struct page *page, int row, enum column column
 	return batch;
 }
 
-static void done_add(struct page *page, int row)
+static void done_add(struct free_page *page, int row)
 {
 	const struct ulid batch = batch_at(page, row, BATCH);
 
 	postgres_array_add_number(&page->done_coupons, number_at(page->rows, row, COUPON));
 	postgres_array_add_uuid(&page->done_batches, &batch);
 	postgres_array_add_number(&page->done_indexes, number_at(page->rows, row, IDX));
-}
-
-/* Skips rows that are locked: they stay pending. */
-static int done_mark(const struct page *page)
-{
-	const struct postgres_argument arguments[] = { postgres_array(&page->done_coupons),
-						       postgres_array(&page->done_batches),
-						       postgres_array(&page->done_indexes),
-						       postgres_text(page->run_id) };
-
-	if (page->done_coupons.n == 0)
-		return 0;
-	fault_point(FAULT_FREE_BEFORE_MARK);
-	return keeper_database_run(page->context->database, sql_query_slot_free_done, 4, arguments);
-}
-
-/*
- * The receive that has the slot in PostgreSQL gets it in Redis. If there is none, the slot is
- * freed, and its unit goes back to the stock, unless the receive was rejected for lack of stock or
- * for a row that no longer exists: then Redis had more stock than PostgreSQL.
- */
-static void what_format(const struct page *page, int row, char what[WHAT_SIZE])
-{
-	const char *reason = value(page, row, REASON);
-	struct ulid holder;
-	char batch[ULID_SIZE];
-
-	if (!PQgetisnull(page->rows, row, HOLDER_BATCH)) {
-		holder = batch_at(page, row, HOLDER_BATCH);
-		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", value(page, row, SLOT),
-			 ulid_format(&holder, batch), value(page, row, HOLDER_IDX),
-			 value(page, row, KEY));
-		return;
-	}
-	if (strcmp(reason, VOIDED) == 0)
-		snprintf(what, WHAT_SIZE, "void");
-	else if (strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0)
-		snprintf(what, WHAT_SIZE, "drop");
-	else
-		snprintf(what, WHAT_SIZE, "free");
 }
 
 /* Whether Redis can have the receive: messages that the script did not write may name any slot. */
@@ -135,16 +94,36 @@ static int is_possible(const PGresult *rows, int row, struct slot *slot)
 	       slot->number <= RECEIVE_SLOT_MAX && slot->index <= RECEIVE_INDEX_MAX;
 }
 
-static void part_add(struct page *page, int row, const struct slot *slot)
+/*
+ * Adds a rejected receive to those that the script is called for. The receive that has the slot in
+ * PostgreSQL gets it in Redis. If there is none, the slot is freed, and its unit goes back to the
+ * stock, unless the receive was rejected for lack of stock or for a row that no longer exists: then
+ * Redis had more stock than PostgreSQL.
+ */
+static void part_add(struct free_page *page, int row, const struct slot *slot)
 {
 	const char **argv = &page->argv[page->part_n * ARGS_EACH];
+	const char *reason = value(page, row, REASON);
+	char *what = page->whats[page->part_n], batch[ULID_SIZE];
+	struct ulid holder;
 
-	what_format(page, row, page->whats[page->part_n]);
+	if (!PQgetisnull(page->rows, row, HOLDER_BATCH)) {
+		holder = batch_at(page, row, HOLDER_BATCH);
+		snprintf(what, WHAT_SIZE, GIVE "%s:%s:%s:%s", value(page, row, SLOT),
+			 ulid_format(&holder, batch), value(page, row, HOLDER_IDX),
+			 value(page, row, KEY));
+	} else if (strcmp(reason, VOIDED) == 0) {
+		strcpy(what, "void");
+	} else if (strcmp(reason, "out_of_stock") == 0 || strcmp(reason, "slot_taken") == 0) {
+		strcpy(what, "drop");
+	} else {
+		strcpy(what, "free");
+	}
 	argv[0] = value(page, row, USER_ID);
 	argv[1] = value(page, row, SLOT);
 	argv[2] = ulid_format(&slot->batch, page->batches[page->part_n]);
 	argv[3] = value(page, row, IDX);
-	argv[4] = page->whats[page->part_n];
+	argv[4] = what;
 	page->part[page->part_n++] = row;
 }
 
@@ -153,19 +132,19 @@ static int is_word(const redisReply *reply, const char *word)
 	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, word) == 0;
 }
 
-/* Redis does not have the coupon. If it will never have it again, there is nothing to free. */
-static void missing_take(struct page *page)
-{
-	for (int i = 0; i < page->part_n; i++)
-		if (*value(page, page->part[i], IS_OVER) == 't')
-			done_add(page, page->part[i]);
-}
-
-static void reply_take(struct page *page, const redisReply *reply)
+/* Takes the reply of the script to the rows of one coupon. */
+static void reply_take(struct free_page *page, const redisReply *reply)
 {
 	const char *coupon = value(page, page->part[0], COUPON);
 	int64_t freed = 0, given = 0, dropped = 0;
 
+	/* Redis does not have the coupon. If it never will again, nothing is to be freed. */
+	if (reply->elements == 1) {
+		for (int i = 0; i < page->part_n; i++)
+			if (*value(page, page->part[i], IS_OVER) == 't')
+				done_add(page, page->part[i]);
+		return;
+	}
 	if (reply->elements != (size_t)page->part_n + 3) {
 		log_error("slot_free_reply", LOG_S("coupon", coupon),
 			  LOG_I("elements", reply->elements));
@@ -191,8 +170,8 @@ static void reply_take(struct page *page, const redisReply *reply)
 			 LOG_I("lost", reply->element[2]->integer));
 }
 
-/* 0, or -1 when Redis is lost. Receives that it refused stay pending. */
-static int part_slots_free(struct page *page)
+/* Frees the slots of one coupon's rows. 0, or -1: Redis is lost. What it refused stays pending. */
+static int part_slots_free(struct free_page *page)
 {
 	struct redis_client *redis = page->context->redis;
 	redisReply *reply;
@@ -202,28 +181,20 @@ static int part_slots_free(struct page *page)
 					 number_at(page->rows, page->part[0], COUPON),
 					 COUPON_KEYS_SLOT_FREE, page->part_n * ARGS_EACH,
 					 page->argv);
-	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 1)
-		missing_take(page);
-	else if (reply && reply->type == REDIS_REPLY_ARRAY)
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
 		reply_take(page, reply);
 	freeReplyObject(reply);
 	page->part_n = 0;
 	return redis_client_is_open(redis) ? 0 : -1;
 }
 
-static const char *outcome_of(const char *reason)
-{
-	if (*reason == '\0')
-		return "issued";
-	return strcmp(reason, "out_of_stock") == 0 ? "drop" : "free";
-}
-
-static void late_args_fill(struct page *page, int i)
+/* Fills the arguments of the script for the outcome of a row: the i-th of its coupon. */
+static void late_args_fill(struct free_page *page, int i)
 {
 	const char **argv = &page->argv[1 + i * LATE_ARGS_EACH];
 	int row = page->part[i];
 	const char *num = value(page, row, NUM), *generation = value(page, row, GENERATION),
-		   *seq = value(page, row, SEQ);
+		   *seq = value(page, row, SEQ), *reason = value(page, row, REASON);
 	const char *none[LATE_ARGS_EACH] = { num, "0", "0", "1", "1", NO_BATCH, "0", "", "none" };
 	struct slot slot;
 
@@ -239,14 +210,16 @@ static void late_args_fill(struct page *page, int i)
 	argv[5] = ulid_format(&slot.batch, page->batches[i]);
 	argv[6] = value(page, row, IDX);
 	argv[7] = value(page, row, KEY);
-	argv[8] = outcome_of(value(page, row, REASON));
+	argv[8] = *reason == '\0'                       ? "issued"
+		  : strcmp(reason, "out_of_stock") == 0 ? "drop"
+							: "free";
 }
 
 /*
  * Deletes the outcomes that Redis has counted, up to this number. 0, or -1. Locked rows stay and
  * are sent again.
  */
-static int counted(const struct page *page, int64_t coupon, const char *last)
+static int counted(const struct free_page *page, int64_t coupon, const char *last)
 {
 	struct put_off *put_off = &page->late->put_off;
 
@@ -263,8 +236,11 @@ static int counted(const struct page *page, int64_t coupon, const char *last)
 	return 0;
 }
 
-/* 0, or -1. Outcomes stay if Redis does not have the coupon or refuses the call. */
-static int part_count(struct page *page)
+/*
+ * Counts the outcomes of one coupon's rows. 0, or -1. They stay if Redis does not have the coupon
+ * or refuses the call.
+ */
+static int part_count(struct free_page *page)
 {
 	struct keeper_context *context = page->context;
 	int64_t coupon = number_at(page->rows, page->part[0], COUPON);
@@ -296,13 +272,13 @@ static int part_count(struct page *page)
 	return keeper_context_word(context, word);
 }
 
-static int part_end(struct page *page)
+static int part_end(struct free_page *page)
 {
 	return page->late ? part_count(page) : part_slots_free(page);
 }
 
 /* Does what is to be done for the rows of each coupon. 0, or -1. */
-static int rows_run(struct page *page)
+static int rows_run(struct free_page *page)
 {
 	struct slot slot;
 
@@ -324,50 +300,48 @@ static int rows_run(struct page *page)
 	return page->part_n > 0 ? part_end(page) : 0;
 }
 
-/* Copies the numbers of transactions if one of the receives is voided. 0, or -1. */
-static int numbers_copy(const struct page *page)
-{
-	int voided_n = 0;
-
-	for (int row = 0; row < PQntuples(page->rows); row++)
-		voided_n += strcmp(value(page, row, REASON), VOIDED) == 0;
-	return voided_n > 0 ? keeper_stores_copy(page->context) : 0;
-}
-
-/* 0, or -1. Also after a failure the receives that are done are marked. */
-static int page_slots_free(struct page *page)
-{
-	int rc = numbers_copy(page) || rows_run(page) ? -1 : 0;
-
-	if (done_mark(page))
-		rc = -1;
-	postgres_array_fini(&page->done_coupons);
-	postgres_array_fini(&page->done_batches);
-	postgres_array_fini(&page->done_indexes);
-	return rc;
-}
-
 int slot_free_step(struct slot_free *slot_free, struct keeper_context *context, const char *run_id)
 {
 	const char *batch = *slot_free->batch ? slot_free->batch : ZERO_UUID;
-	const struct postgres_argument arguments[] = { postgres_number(slot_free->coupon),
-						       postgres_text(batch),
-						       postgres_number(slot_free->index),
-						       postgres_number(SLOT_FREE_PAGE) };
-	struct page page = { .context = context,
-			     .run_id = run_id,
-			     .done_coupons.type = POSTGRES_INT8,
-			     .done_batches.type = POSTGRES_UUID,
-			     .done_indexes.type = POSTGRES_INT2 };
-	int last, rc;
+	struct free_page page = { .context = context,
+				  .done_coupons.type = POSTGRES_INT8,
+				  .done_batches.type = POSTGRES_UUID,
+				  .done_indexes.type = POSTGRES_INT2 };
+	int voided_n = 0, last, rc = 0;
 
-	page.rows = keeper_database_query(context->database, sql_query_slot_free_pending, 4,
-					  arguments);
+	page.rows = keeper_database_query(context->database, sql_query_slot_free_pending,
+					  POSTGRES_ARGUMENTS(postgres_number(slot_free->coupon),
+							     postgres_text(batch),
+							     postgres_number(slot_free->index),
+							     postgres_number(SLOT_FREE_PAGE)));
 	if (!page.rows)
 		return -1;
 	last = PQntuples(page.rows) - 1;
 	check(last < SLOT_FREE_PAGE);
-	rc = page_slots_free(&page);
+
+	/* Copy the numbers of transactions if one of the receives is voided; then free. */
+	for (int row = 0; row <= last; row++)
+		voided_n += strcmp(value(&page, row, REASON), VOIDED) == 0;
+	if ((voided_n > 0 && keeper_stores_copy(context)) || rows_run(&page))
+		rc = -1;
+
+	/*
+	 * Also after a failure the receives that are done are marked. Rows that are locked are
+	 * skipped: they stay pending.
+	 */
+	if (page.done_coupons.n > 0) {
+		fault_point(FAULT_FREE_BEFORE_MARK);
+		if (keeper_database_run(context->database, sql_query_slot_free_done,
+					POSTGRES_ARGUMENTS(postgres_array(&page.done_coupons),
+							   postgres_array(&page.done_batches),
+							   postgres_array(&page.done_indexes),
+							   postgres_text(run_id))))
+			rc = -1;
+	}
+	postgres_array_fini(&page.done_coupons);
+	postgres_array_fini(&page.done_batches);
+	postgres_array_fini(&page.done_indexes);
+
 	*slot_free = (struct slot_free){ 0 };
 	if (rc == 0 && last == SLOT_FREE_PAGE - 1) {
 		slot_free->coupon = number_at(page.rows, last, COUPON);
@@ -382,7 +356,7 @@ int slot_free_step(struct slot_free *slot_free, struct keeper_context *context, 
 
 int late_step(struct late *late, struct keeper_context *context)
 {
-	struct page page = { .context = context, .late = late };
+	struct free_page page = { .context = context, .late = late };
 	int last, rc;
 
 	page.rows = keeper_database_query(context->database, sql_query_late_page,

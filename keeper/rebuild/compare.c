@@ -1,6 +1,6 @@
 /*
  * While the coupon is held, no receive is accepted, freed or counted late in Redis, so its state
- * there can be compared with one snapshot of PostgreSQL. The same is true if its numbers are the
+ * there can be compared with one snapshot of PostgreSQL. That is also true if its numbers are the
  * same before and after: so it is first compared while it is open.
  *
  *	each row                      has a slot with the same receive, key and exchange code
@@ -32,10 +32,9 @@
 #define OPEN_ATTEMPTS 3 /* while it is open */
 #define ANSWER_SIZE 160
 
-/* `known`: how many receives of older generations have their slots. */
 struct numbers {
 	struct redis_coupon coupon;
-	int64_t known;
+	int64_t known; /* receives of older generations that have their slots */
 };
 
 struct compare {
@@ -93,52 +92,6 @@ static int codes_page_compare(struct compare *compare, struct codes_page *page)
 	return 0;
 }
 
-static int users_codes_compare(struct compare *compare, const struct slots *slots)
-{
-	struct codes_page page = { .n = 0 };
-
-	for (size_t i = 0; i < slots->n; i++) {
-		const char *code;
-		size_t len = slot_code(&slots->list[i], &code);
-
-		if (len == 0)
-			continue;
-		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
-		page.users[page.n++] = slots->list[i].user;
-		compare->claimed++;
-		if (page.n == CODES_MAX && codes_page_compare(compare, &page))
-			return -1;
-	}
-	return codes_page_compare(compare, &page);
-}
-
-/* Redis must have every code that is revoked in PostgreSQL. */
-static int revoked_compare(struct compare *compare)
-{
-	struct snapshot *snapshot = &compare->snapshot;
-	struct codes_page page = { .n = 0 };
-	int has_set = 0;
-
-	if (snapshot_revoked_begin(snapshot, 0))
-		return -1;
-	for (;;) {
-		if (snapshot_revoked(snapshot))
-			return -1;
-		if (PQntuples(snapshot->page) == 0)
-			return 0;
-		for (int i = 0; i < PQntuples(snapshot->page); i++) {
-			snprintf(page.codes[page.n], sizeof(page.codes[0]), "%s",
-				 PQgetvalue(snapshot->page, i, 0));
-			has_set |= strchr(page.codes[page.n++], '.') == NULL;
-		}
-		if (has_set)
-			strcpy(page.codes[page.n++], SETS_REVOKED);
-		has_set = 0;
-		if (codes_page_compare(compare, &page) || keeper_context_goes_on(compare->context))
-			return -1;
-	}
-}
-
 /* HSCAN may return some twice. */
 static int claimed_count(void *context, const redisReply *codes)
 {
@@ -149,10 +102,36 @@ static int claimed_count(void *context, const redisReply *codes)
 	return keeper_context_goes_on(compare->context);
 }
 
+/*
+ * Redis must have every code that is revoked in PostgreSQL, and no more claimed codes than the
+ * records of the users have.
+ */
 static int codes_compare(struct compare *compare)
 {
-	if (revoked_compare(compare) ||
-	    coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_CODES, SCAN_COUNT,
+	struct snapshot *snapshot = &compare->snapshot;
+	struct codes_page page = { .n = 0 };
+	int rows, has_set;
+
+	if (snapshot_revoked_begin(snapshot, 0))
+		return -1;
+	do {
+		if (snapshot_revoked(snapshot))
+			return -1;
+		rows = PQntuples(snapshot->page);
+		has_set = 0;
+		for (int i = 0; i < rows; i++) {
+			snprintf(page.codes[page.n], sizeof(page.codes[0]), "%s",
+				 PQgetvalue(snapshot->page, i, 0));
+			has_set |= strchr(page.codes[page.n++], '.') == NULL;
+		}
+		if (has_set)
+			strcpy(page.codes[page.n++], SETS_REVOKED);
+		if (rows > 0 && (codes_page_compare(compare, &page) ||
+				 keeper_context_goes_on(compare->context)))
+			return -1;
+	} while (rows > 0);
+
+	if (coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_CODES, SCAN_COUNT,
 			claimed_count, compare))
 		return -1;
 	if (compare->found != compare->claimed)
@@ -160,73 +139,68 @@ static int codes_compare(struct compare *compare)
 	return 0;
 }
 
-static int page_compare(struct compare *compare, int rows)
-{
-	struct slot slots[SNAPSHOT_PAGE] = { 0 };
-	redisReply *records;
-
-	for (int i = 0; i < rows; i++)
-		if (slot_of_row(&slots[i], compare->snapshot.page, i, 0))
-			return -1; /* rebuild_run() logs it */
-	records = coupon_records(compare->context->redis, compare->coupon, slots, (size_t)rows);
-	if (!records)
-		return -1;
-	for (int i = 0; i < rows; i++)
-		if (slot_look_up(&slots[i], slots[i].tail, records->element[i]) != SLOT_SAME)
-			differ(compare, "a user coupon that Redis does not have");
-	freeReplyObject(records);
-	compare->rows += rows;
-	return keeper_context_goes_on(compare->context);
-}
-
+/* Every row must have its slot in Redis, with the same receive, key and code. */
 static int rows_compare(struct compare *compare)
 {
+	struct snapshot *snapshot = &compare->snapshot;
+	struct slot slots[SNAPSHOT_PAGE];
+	redisReply *records;
+	int rows;
+
 	for (;;) {
-		if (snapshot_rows(&compare->snapshot))
+		if (snapshot_rows(snapshot))
 			return -1;
-		if (PQntuples(compare->snapshot.page) == 0)
+		rows = PQntuples(snapshot->page);
+		if (rows == 0)
 			return 0;
-		if (page_compare(compare, PQntuples(compare->snapshot.page)))
+		memset(slots, 0, sizeof(slots));
+		for (int i = 0; i < rows; i++)
+			if (slot_of_row(&slots[i], snapshot->page, i, 0))
+				return -1; /* rebuild_run() logs it */
+		records = coupon_records(compare->context->redis, compare->coupon, slots,
+					 (size_t)rows);
+		if (!records)
+			return -1;
+		for (int i = 0; i < rows; i++)
+			if (slot_look_up(&slots[i], slots[i].tail, records->element[i]) !=
+			    SLOT_SAME)
+				differ(compare, "a user coupon that Redis does not have");
+		freeReplyObject(records);
+		compare->rows += rows;
+		if (keeper_context_goes_on(compare->context))
 			return -1;
 	}
 }
 
-/* What is malformed is missing. */
+/* Counts slots and compares their codes. What is malformed is missing. */
 static int users_count(void *context, const redisReply *users)
 {
 	struct compare *compare = context;
+	struct codes_page page = { .n = 0 };
 	struct slots slots = { 0 };
-	int rc;
+	const char *code;
+	int rc = 0;
 
 	slots_read(&slots, users);
 	compare->slots += (int64_t)slots.n;
-	rc = users_codes_compare(compare, &slots);
+	for (size_t i = 0; rc == 0 && i < slots.n; i++) {
+		size_t len = slot_code(&slots.list[i], &code);
+
+		if (len == 0)
+			continue;
+		snprintf(page.codes[page.n], sizeof(page.codes[0]), "%.*s", (int)len, code);
+		page.users[page.n++] = slots.list[i].user;
+		compare->claimed++;
+		if (page.n == CODES_MAX)
+			rc = codes_page_compare(compare, &page);
+	}
+	if (rc == 0)
+		rc = codes_page_compare(compare, &page);
 	slots_fini(&slots);
 	return rc ? rc : keeper_context_goes_on(compare->context);
 }
 
-/*
- * The hash does not change during the scan, unless by hand. HSCAN may return a field twice; that
- * counts as a difference and causes a rebuild.
- */
-static int slots_count(struct compare *compare)
-{
-	return coupon_scan(compare->context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT,
-			   users_count, compare);
-}
-
-/* Adds the older generations, each with the higher of its numbers in both stores. */
-static void older_add(struct compare *compare, const redisReply *hash)
-{
-	struct generations in_redis = { 0 };
-
-	generations_raise(&in_redis, hash, NULL);
-	for (size_t i = 0; i < in_redis.n; i++)
-		snapshot_raise(&compare->snapshot, in_redis.list[i].number, in_redis.list[i].high);
-	generations_fini(&in_redis);
-	compare->in_flight_older = generations_unsettled(&compare->snapshot.generations, 0);
-}
-
+/* Compares the counts, when the slots are counted. */
 static void numbers_judge(struct compare *compare)
 {
 	const struct coupon_row *row = &compare->snapshot.row;
@@ -250,17 +224,25 @@ static void numbers_judge(struct compare *compare)
 		differ(compare, "the total");
 }
 
-/* With `is_after` also those of older generations. */
+/* Reads the numbers of Redis; with `is_after` also those of older generations. 0, or -1. */
 static int numbers_read(struct compare *compare, struct numbers *numbers, int is_after)
 {
+	struct generations older = { 0 };
 	redisReply *hash = coupon_call(compare->context->redis, compare->coupon, "HGETALL",
 				       COUPON_KEY_COUPON, NULL);
 
 	if (!hash)
 		return -1;
 	redis_coupon_parse(&numbers->coupon, hash);
-	if (is_after)
-		older_add(compare, hash);
+	if (is_after) {
+		/* Each generation has the higher of its numbers in both stores. */
+		generations_raise(&older, hash, NULL);
+		for (size_t i = 0; i < older.n; i++)
+			snapshot_raise(&compare->snapshot, older.list[i].number,
+				       older.list[i].high);
+		generations_fini(&older);
+		compare->in_flight_older = generations_unsettled(&compare->snapshot.generations, 0);
+	}
 	freeReplyObject(hash);
 	return coupon_known(compare->context->redis, compare->coupon, &numbers->known);
 }
@@ -268,18 +250,26 @@ static int numbers_read(struct compare *compare, struct numbers *numbers, int is
 /* Begins anew, whatever was compared before. */
 static int all_compare(struct compare *compare)
 {
+	struct keeper_context *context = compare->context;
 	int rc = -1;
 
 	generations_fini(&compare->snapshot.generations);
-	*compare = (struct compare){ .context = compare->context, .coupon = compare->coupon };
-	if (numbers_read(compare, &compare->before, 0) == 0 &&
-	    snapshot_begin(&compare->snapshot, compare->context, compare->context->database,
-			   compare->coupon) == 0 &&
-	    rows_compare(compare) == 0 && slots_count(compare) == 0 &&
-	    codes_compare(compare) == 0 && numbers_read(compare, &compare->after, 1) == 0) {
-		numbers_judge(compare);
-		rc = 0;
-	}
+	*compare = (struct compare){ .context = context, .coupon = compare->coupon };
+	if (numbers_read(compare, &compare->before, 0) ||
+	    snapshot_begin(&compare->snapshot, context, context->database, compare->coupon) ||
+	    rows_compare(compare))
+		goto out;
+	/*
+	 * The hash of the users does not change during the scan, unless by hand. HSCAN may return a
+	 * field twice; that counts as a difference and causes a rebuild.
+	 */
+	if (coupon_scan(context->redis, compare->coupon, COUPON_KEY_USERS, SCAN_COUNT, users_count,
+			compare) ||
+	    codes_compare(compare) || numbers_read(compare, &compare->after, 1))
+		goto out;
+	numbers_judge(compare);
+	rc = 0;
+out:
 	snapshot_end(&compare->snapshot);
 	return rc;
 }
@@ -314,6 +304,7 @@ static void numbers_repair(struct compare *compare, char word[REDIS_WORD_SIZE])
 			 LOG_I("reserved_was", before->reserved));
 }
 
+/* Opens the coupon, whose numbers are right now, and answers couponctl. 0, or -1. */
 static int open_again(struct compare *compare, const struct coupon_row *row,
 		      const struct coupon_look *look)
 {
@@ -376,8 +367,8 @@ static int open_compare(struct compare *compare)
 }
 
 /*
- * Redis counts no late outcome while the coupon is held. Those that PostgreSQL gets between the
- * last count and the snapshot are no difference: the coupon is opened for the next count, and
+ * Redis counts no late outcome while the coupon is held. An outcome that PostgreSQL gets between
+ * the last count and the snapshot is no difference: the coupon is opened for the next count, and
  * compared again. 0; 1: it could not be held; -1: something cannot be read.
  */
 static int hold_and_compare(struct compare *compare, const struct coupon_row *row)

@@ -78,74 +78,6 @@ int rebuild_answer(struct keeper_context *context, const struct coupon_row *row,
 						      postgres_number(context->fence)));
 }
 
-/* Tells couponctl and the metrics how far it is, from time to time. */
-static void progress_tell(struct rebuild *rebuild)
-{
-	int64_t now_ms = clock_monotonic_ms(), filled = slot_writer_added(rebuild->writer);
-	char text[3 * NUMBER_SIZE];
-
-	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->rows_ms) < TOLD_EVERY_MS)
-		return;
-	rebuild->told_ms = now_ms;
-	metrics_set(KEEPER_METRIC_ROWS, rebuild->snapshot.row.issued);
-	metrics_set(KEEPER_METRIC_FILLED, filled);
-	snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 " %" PRId64, filled,
-		 rebuild->snapshot.row.issued, now_ms - rebuild->rows_ms);
-	freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "SET",
-				    COUPON_KEY_FILLED, text, "PX", TOLD_LASTS_MS, NULL));
-}
-
-static void progress_end(struct rebuild *rebuild)
-{
-	metrics_set(KEEPER_METRIC_ROWS, 0);
-	metrics_set(KEEPER_METRIC_FILLED, 0);
-	if (rebuild->told_ms)
-		freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "DEL",
-					    COUPON_KEY_FILLED, NULL));
-}
-
-/* Writes a page of rows. 1; 0: that was the last one; -1. */
-static int rows_write(struct rebuild *rebuild)
-{
-	const PGresult *page;
-	struct slot slot;
-
-	if (snapshot_rows(&rebuild->snapshot))
-		return -1;
-	page = rebuild->snapshot.page;
-	for (int i = 0; i < PQntuples(page); i++) {
-		if (slot_of_row(&slot, page, i, 0)) {
-			log_error("rebuild_user", LOG_I("coupon", rebuild->row.id),
-				  LOG_S("user", PQgetvalue(page, i, 0)));
-			return -1;
-		}
-		if (slot_writer_add(rebuild->writer, &slot))
-			return -1;
-	}
-	progress_tell(rebuild);
-	if (PQntuples(page) > 0)
-		return 1;
-	if (slot_writer_flush(rebuild->writer))
-		return -1;
-	rebuild->placing.issued = slot_writer_added(rebuild->writer);
-	return 0;
-}
-
-/* Adds a page of revoked codes to those that are filled. 0, or -1. */
-static int codes_page_fill(struct keeper_context *context, int64_t coupon, int64_t generation,
-			   const PGresult *page)
-{
-	struct piece piece = { .coupon = coupon,
-			       .generation = generation,
-			       .what = FILL_REVOKED,
-			       .words_n = PQntuples(page) };
-
-	for (int i = 0; i < piece.words_n; i++)
-		piece.words[i] = PQgetvalue(page, i, 0);
-	piece_append(context->redis, &piece, keeper_context_fence(context));
-	return piece_take(redis_client_next(context->redis)) == 0 ? 0 : -1;
-}
-
 /*
  * Writes the codes that were revoked after the revocation `above` under the temporary name of this
  * generation. 0, or -1.
@@ -153,120 +85,71 @@ static int codes_page_fill(struct keeper_context *context, int64_t coupon, int64
 static int codes_fill(struct keeper_context *context, struct snapshot *snapshot, int64_t generation,
 		      int64_t above)
 {
-	int rows;
+	struct piece piece = { .coupon = snapshot->row.id,
+			       .generation = generation,
+			       .what = FILL_REVOKED };
 
 	if (snapshot_revoked_begin(snapshot, above))
 		return -1;
 	do { /* the last page is empty: place.lua needs one */
 		if (snapshot_revoked(snapshot))
 			return -1;
-		rows = PQntuples(snapshot->page);
-		if (codes_page_fill(context, snapshot->row.id, generation, snapshot->page) ||
+		piece.words_n = PQntuples(snapshot->page);
+		for (int i = 0; i < piece.words_n; i++)
+			piece.words[i] = PQgetvalue(snapshot->page, i, 0);
+		piece_append(context->redis, &piece, keeper_context_fence(context));
+		if (piece_take(redis_client_next(context->redis)) != 0 ||
 		    keeper_context_goes_on(context))
 			return -1;
-	} while (rows > 0);
+	} while (piece.words_n > 0);
 	return 0;
 }
 
 /*
- * Fills codes that were revoked after the snapshot, in a transaction of their own, and raises its
- * revocation to the last one. 0, or -1; 0 also where there are none.
- */
-static int codes_fill_more(struct keeper_context *context, struct snapshot *snapshot,
-			   int64_t generation)
-{
-	struct snapshot more = { .database = context->database, .row = snapshot->row };
-	PGresult *result = keeper_database_query(context->database, sql_query_code_revocation,
-						 POSTGRES_ARGUMENTS(
-							 postgres_number(snapshot->row.id)));
-	int64_t last;
-	int rc;
-
-	if (!result)
-		return -1;
-	last = PQntuples(result) == 1 ? number_at(result, 0, 0) : 0;
-	PQclear(result);
-	if (last <= snapshot->row.revocation)
-		return 0;
-	rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
-	if (rc == 0)
-		rc = codes_fill(context, &more, generation, snapshot->row.revocation);
-	snapshot_end(&more);
-	snapshot->row.revocation = last;
-	return rc;
-}
-
-/*
- * The reply of the script; NULL: the call failed. Codes that were revoked since the snapshot, whose
- * codes are filled, are filled too.
+ * Runs the script that puts the coupon in place. Codes that were revoked since the snapshot are
+ * filled, too. Returns the reply; NULL: the call failed.
  */
 static redisReply *place_run(struct keeper_context *context, struct snapshot *snapshot,
 			     const struct placing *placing)
 {
-	for (;;) {
-		int64_t filled = snapshot->row.revocation;
-		redisReply *reply = NULL;
+	int64_t coupon = snapshot->row.id, filled, last;
+	PGresult *revocation;
+	struct snapshot more;
+	redisReply *reply;
+	int rc;
 
+	for (;;) {
+		reply = NULL;
 		keeper_context_fence(context);
 		if (place_append(context, snapshot, placing) == 0)
 			reply = redis_client_next(context->redis);
 		if (!reply || reply->type != REDIS_REPLY_STRING ||
-		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context) ||
-		    codes_fill_more(context, snapshot, placing->generation))
+		    strcmp(reply->str, "revoked") != 0 || keeper_context_goes_on(context))
 			return reply;
-		if (snapshot->row.revocation == filled) {
-			log_error("revocations_lost", LOG_I("coupon", snapshot->row.id),
+
+		/* There is a later revocation: fill its codes, in a transaction of their own. */
+		revocation = keeper_database_query(context->database, sql_query_code_revocation,
+						   POSTGRES_ARGUMENTS(postgres_number(coupon)));
+		if (!revocation)
+			return reply;
+		filled = snapshot->row.revocation;
+		last = PQntuples(revocation) == 1 ? number_at(revocation, 0, 0) : 0;
+		PQclear(revocation);
+		if (last <= filled) {
+			log_error("revocations_lost", LOG_I("coupon", coupon),
 				  LOG_I("last", filled));
 			return reply;
 		}
+		more = (struct snapshot){ .database = context->database, .row = snapshot->row };
+		rc = keeper_database_run(context->database, sql_query_rebuild_begin, 0, NULL);
+		if (rc == 0)
+			rc = codes_fill(context, &more, placing->generation, filled);
+		snapshot_end(&more);
+		snapshot->row.revocation = last;
+		if (rc)
+			return reply;
 		freeReplyObject(reply);
 	}
-}
-
-/* Puts the coupon in place. 0, or -1. */
-static int placed(struct rebuild *rebuild)
-{
-	const struct placing *placing = &rebuild->placing;
-	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE];
-	redisReply *reply;
-	int is_done;
-
-	fault_point(FAULT_REBUILD_FILLED);
-	reply = place_run(rebuild->context, &rebuild->snapshot, placing);
-	fault_point(FAULT_REBUILD_PLACED);
-	is_done = place_is_done(rebuild->context, &rebuild->snapshot, placing, reply, word);
-	if (is_done)
-		snprintf(answer, sizeof(answer),
-			 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %lld in flight, "
-			 "stock %lld",
-			 placing->generation, placing->issued,
-			 reply->element[2]->integer + reply->element[3]->integer,
-			 reply->element[1]->integer);
-	freeReplyObject(reply);
-	if (is_done)
-		return placing->why ? rebuild_answer(rebuild->context, &rebuild->row, answer) : 0;
-	keeper_context_word(rebuild->context, word);
-	return -1;
-}
-
-/*
- * Opens a new generation in PostgreSQL, higher than the row's and than Redis'. 0; -1 also when
- * another keeper was elected, or the row has changed: the next round reads it again.
- */
-static int generation_open(struct rebuild *rebuild)
-{
-	PGresult *result =
-		keeper_database_query(rebuild->context->database, sql_query_coupon_generation_open,
-				      POSTGRES_ARGUMENTS(postgres_number(rebuild->row.id),
-							 postgres_number(rebuild->row.generation),
-							 postgres_number(rebuild->redis_generation),
-							 postgres_number(rebuild->context->fence)));
-	int rc = result && PQntuples(result) == 1 ? 0 : -1;
-
-	if (rc == 0)
-		rebuild->placing.generation = number_at(result, 0, 0);
-	PQclear(result);
-	return rc;
 }
 
 /* Until the snapshot is begun, and the revoked codes are written. 0, or -1. */
@@ -278,11 +161,25 @@ static int rebuild_begin(struct rebuild *rebuild)
 	struct keeper_database *database = rebuild->own_database ? rebuild->own_database
 								 : context->database;
 	int64_t coupon = rebuild->row.id;
+	PGresult *opened;
 
 	if (rebuild_hold(context, &rebuild->row, 0))
 		return -1;
 	fault_point(FAULT_REBUILD_HELD);
-	if (generation_open(rebuild))
+	/*
+	 * Open a new generation in PostgreSQL, higher than the row's and than Redis'. It opens none
+	 * when another keeper was elected, or the row has changed: the next round reads it again.
+	 */
+	opened =
+		keeper_database_query(context->database, sql_query_coupon_generation_open,
+				      POSTGRES_ARGUMENTS(postgres_number(coupon),
+							 postgres_number(rebuild->row.generation),
+							 postgres_number(rebuild->redis_generation),
+							 postgres_number(context->fence)));
+	if (PQntuples(opened) == 1)
+		placing->generation = number_at(opened, 0, 0);
+	PQclear(opened);
+	if (placing->generation == 0)
 		return -1;
 	fault_point(FAULT_REBUILD_OPENED);
 	if (placing->why)
@@ -304,17 +201,71 @@ static int rebuild_begin(struct rebuild *rebuild)
 		       : 0;
 }
 
-/* 1: there is more to do; 0: the coupon is open; -1. */
+/*
+ * Writes a page of rows; after the last one, also the receives in flight, and puts the coupon in
+ * place. 1: there is more to do; 0: the coupon is open; -1.
+ */
 static int rebuild_step(struct rebuild *rebuild)
 {
-	int rc = rows_write(rebuild);
+	struct keeper_context *context = rebuild->context;
+	struct snapshot *snapshot = &rebuild->snapshot;
+	struct placing *placing = &rebuild->placing;
+	int64_t coupon = rebuild->row.id, now_ms, filled;
+	char word[REDIS_WORD_SIZE], answer[ANSWER_SIZE], progress[3 * NUMBER_SIZE];
+	redisReply *reply;
+	struct slot slot;
+	int rows, is_done;
 
-	if (rc != 0)
-		return rc;
-	if (flight_fill(rebuild->writer, &rebuild->snapshot, rebuild->redis_generation))
+	if (snapshot_rows(snapshot))
 		return -1;
-	snapshot_end(&rebuild->snapshot);
-	return placed(rebuild);
+	rows = PQntuples(snapshot->page);
+	for (int i = 0; i < rows; i++) {
+		if (slot_of_row(&slot, snapshot->page, i, 0)) {
+			log_error("rebuild_user", LOG_I("coupon", coupon),
+				  LOG_S("user", PQgetvalue(snapshot->page, i, 0)));
+			return -1;
+		}
+		if (slot_writer_add(rebuild->writer, &slot))
+			return -1;
+	}
+
+	/* Tell couponctl and the metrics how far it is, from time to time. */
+	now_ms = clock_monotonic_ms();
+	if (now_ms - (rebuild->told_ms ? rebuild->told_ms : rebuild->rows_ms) >= TOLD_EVERY_MS) {
+		rebuild->told_ms = now_ms;
+		filled = slot_writer_added(rebuild->writer);
+		metrics_set(KEEPER_METRIC_ROWS, snapshot->row.issued);
+		metrics_set(KEEPER_METRIC_FILLED, filled);
+		snprintf(progress, sizeof(progress), "%" PRId64 " %" PRId64 " %" PRId64, filled,
+			 snapshot->row.issued, now_ms - rebuild->rows_ms);
+		freeReplyObject(coupon_call(context->redis, coupon, "SET", COUPON_KEY_FILLED,
+					    progress, "PX", TOLD_LASTS_MS, NULL));
+	}
+	if (rows > 0)
+		return 1;
+
+	if (slot_writer_flush(rebuild->writer))
+		return -1;
+	placing->issued = slot_writer_added(rebuild->writer);
+	if (flight_fill(rebuild->writer, snapshot, rebuild->redis_generation))
+		return -1;
+	snapshot_end(snapshot);
+	fault_point(FAULT_REBUILD_FILLED);
+	reply = place_run(context, snapshot, placing);
+	fault_point(FAULT_REBUILD_PLACED);
+	is_done = place_is_done(context, snapshot, placing, reply, word);
+	if (is_done)
+		snprintf(answer, sizeof(answer),
+			 "rebuilt as generation %" PRId64 ": %" PRId64 " issued, %lld in flight, "
+			 "stock %lld",
+			 placing->generation, placing->issued,
+			 reply->element[2]->integer + reply->element[3]->integer,
+			 reply->element[1]->integer);
+	freeReplyObject(reply);
+	if (is_done)
+		return placing->why ? rebuild_answer(context, &rebuild->row, answer) : 0;
+	keeper_context_word(context, word);
+	return -1;
 }
 
 static void rebuild_free(struct rebuild *rebuild)
@@ -323,7 +274,11 @@ static void rebuild_free(struct rebuild *rebuild)
 	generations_fini(&rebuild->snapshot.generations);
 	if (rebuild->writer) {
 		slot_writer_free(rebuild->writer);
-		progress_end(rebuild);
+		metrics_set(KEEPER_METRIC_ROWS, 0);
+		metrics_set(KEEPER_METRIC_FILLED, 0);
+		if (rebuild->told_ms)
+			freeReplyObject(coupon_call(rebuild->context->redis, rebuild->row.id, "DEL",
+						    COUPON_KEY_FILLED, NULL));
 	}
 	keeper_database_free(rebuild->own_database);
 	free(rebuild);
@@ -401,4 +356,273 @@ void rebuild_big_stop(struct keeper_context *context)
 	if (context->big)
 		rebuild_free(context->big);
 	context->big = NULL;
+}
+
+/*
+ * Some coupons together:
+ *
+ *	hold.lua of all ─▶ one statement opens the generations ─▶ one stores the numbers that only
+ *	Redis has ─▶ one snapshot of PostgreSQL ─▶ fill.lua of all ─▶ place.lua of all
+ *
+ * A coupon drops out at any step and is left as an interrupted rebuild leaves it. Redis has nothing
+ * of them in flight: neither users nor an outbox.
+ */
+
+/* A coupon that has not dropped out. */
+struct page_entry {
+	struct coupon_row *row; /* as it was read; when it is done, as it is after that */
+	const struct coupon_look *look;
+	enum page_state *state;
+	struct placing placing;
+	struct snapshot now;
+	int rows_first; /* of the user coupons, `placing.issued` of them */
+	int pieces;     /* filled */
+	int is_out;
+};
+
+struct rebuild_page {
+	struct keeper_context *context;
+	struct page_entry entries[KEEPER_PAGE];
+	int64_t ids[KEEPER_PAGE];
+	size_t n;
+	PGresult *rows;
+};
+
+/* Removes the entries that are out. 0, or -1: none is left, or the keeper must not go on. */
+static int page_sift(struct rebuild_page *page)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < page->n; i++) {
+		page->ids[n] = page->ids[i];
+		if (!page->entries[i].is_out)
+			page->entries[n++] = page->entries[i];
+		else
+			generations_fini(&page->entries[i].now.generations);
+	}
+	page->n = n;
+	return n > 0 ? keeper_context_goes_on(page->context) : -1;
+}
+
+/* Holds the coupons of which Redis has neither users nor an outbox. 0, or -1. */
+static int all_hold(struct rebuild_page *page)
+{
+	struct keeper_context *context = page->context;
+	char word[REDIS_WORD_SIZE];
+
+	redis_client_prepare(context->redis, lua_hold);
+	keeper_context_fence(context);
+	for (size_t i = 0; i < page->n; i++) {
+		const struct page_entry *entry = &page->entries[i];
+		const int64_t id = page->ids[i];
+		char keys[2][COUPON_KEY_SIZE];
+		const char *exists[] = { "EXISTS", coupon_key(id, COUPON_KEY_USERS, keys[0]),
+					 coupon_key(id, COUPON_KEY_OUTBOX, keys[1]) };
+
+		/* No gateway can report anything of one that is loaded for the first time. */
+		rebuild_hold_append(context, entry->row,
+				    entry->placing.why ? REBUILD_REPORTS_MS : 0);
+		redis_client_append(context->redis, 3, exists);
+	}
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+		redisReply *remains;
+
+		keeper_context_next(context, word);
+		remains = redis_client_next(context->redis);
+		if (strcmp(word, "early") == 0)
+			*entry->state = PAGE_WAITS;
+		entry->is_out = strcmp(word, "held") != 0 || !remains ||
+				remains->type != REDIS_REPLY_INTEGER || remains->integer != 0;
+		freeReplyObject(remains);
+	}
+	return context->fenced ? -1 : page_sift(page);
+}
+
+/* Opens a new generation of each. 0, or -1. */
+static int generations_open(struct rebuild_page *page)
+{
+	struct postgres_array ids = { .type = POSTGRES_INT8 }, expected = { .type = POSTGRES_INT4 },
+			      redis = { .type = POSTGRES_INT4 };
+	PGresult *result;
+
+	for (size_t i = 0; i < page->n; i++) {
+		postgres_array_add_number(&ids, page->ids[i]);
+		postgres_array_add_number(&expected, page->entries[i].row->generation);
+		postgres_array_add_number(&redis, page->entries[i].look->generation);
+	}
+	result = keeper_database_query(page->context->database, sql_query_rebuild_page_open,
+				       POSTGRES_ARGUMENTS(postgres_array(&ids),
+							  postgres_array(&expected),
+							  postgres_array(&redis),
+							  postgres_number(page->context->fence)));
+	postgres_array_fini(&ids);
+	postgres_array_fini(&expected);
+	postgres_array_fini(&redis);
+	if (!result)
+		return -1;
+	check(PQntuples(result) == (int)page->n);
+	for (size_t i = 0; i < page->n; i++) {
+		page->entries[i].placing.generation = number_at(result, (int)i, 1);
+		page->entries[i].is_out = PQgetisnull(result, (int)i, 1);
+	}
+	PQclear(result);
+	return page_sift(page);
+}
+
+/* Reads all that PostgreSQL has of them, in one snapshot. 0, or -1. */
+static int snapshot_read(struct rebuild_page *page)
+{
+	struct keeper_database *database = page->context->database;
+	struct snapshot *list[KEEPER_PAGE];
+	int user = 0;
+
+	for (size_t i = 0; i < page->n; i++)
+		list[i] = &page->entries[i].now;
+	if (keeper_database_run(database, sql_query_rebuild_begin, 0, NULL) == 0 &&
+	    snapshots_read(page->context, database, list, page->ids, page->n) == 0)
+		page->rows = keeper_database_coupons(database, sql_query_rebuild_page_rows,
+						     page->ids, page->n);
+	/* No effect on a dropped connection. */
+	keeper_database_run(database, sql_query_rebuild_end, 0, NULL);
+	if (!page->rows)
+		return -1;
+
+	/* Find the rows of each coupon, which are in their order. */
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+		const struct coupon_row *now = &entry->now.row; /* all zero: it is gone */
+
+		entry->rows_first = user;
+		while (user < PQntuples(page->rows) &&
+		       number_at(page->rows, user, 0) == page->ids[i])
+			user++;
+		entry->placing.issued = user - entry->rows_first;
+		entry->is_out = now->revocation > 0 ||
+				now->generation != entry->placing.generation ||
+				now->version > entry->row->version; /* its terms are not kept yet */
+	}
+	return page_sift(page);
+}
+
+/* Appends one piece of a coupon's rows. 0, or -1: a row is malformed. */
+static int rows_append(struct rebuild_page *page, const struct page_entry *entry, int first, int n)
+{
+	char records[FILL_PIECE][SLOT_RECORD_SIZE];
+	struct piece piece = { .coupon = entry->now.row.id,
+			       .generation = entry->placing.generation,
+			       .what = entry->now.row.limit == 1 ? FILL_SINGLE : FILL_ISSUED,
+			       .room = entry->placing.issued,
+			       .past = first - entry->rows_first,
+			       .words_n = 2 * n };
+
+	for (int i = 0; i < n; i++) {
+		struct slot slot;
+
+		if (slot_of_row(&slot, page->rows, first + i, 1))
+			return -1; /* rebuild_run() logs it */
+		piece.words[2 * i] = PQgetvalue(page->rows, first + i, 1);
+		piece.words[2 * i + 1] = slot_record_format(&slot, records[i]);
+	}
+	piece_append(page->context->redis, &piece, page->context->fence_text);
+	return 0;
+}
+
+/* Fills the rows of all under temporary names. 0, or -1. */
+static int all_fill(struct rebuild_page *page)
+{
+	redis_client_prepare(page->context->redis, lua_fill);
+	keeper_context_fence(page->context);
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+
+		for (int at = 0; at < entry->placing.issued && !entry->is_out; at += FILL_PIECE) {
+			int left = (int)entry->placing.issued - at;
+
+			entry->is_out = rows_append(page, entry, entry->rows_first + at,
+						    left < FILL_PIECE ? left : FILL_PIECE) != 0;
+			entry->pieces += !entry->is_out;
+		}
+	}
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+		int64_t left = entry->placing.issued;
+
+		for (int piece = 0; piece < entry->pieces; piece++) {
+			int64_t added = piece_take(redis_client_next(page->context->redis));
+
+			left -= added > 0 ? added : 0;
+		}
+		entry->is_out |= left != 0;
+	}
+	return page_sift(page);
+}
+
+/* Puts the coupons in place. */
+static void all_place(struct rebuild_page *page)
+{
+	fault_point(FAULT_PAGE_FILLED);
+	redis_client_prepare(page->context->redis, lua_place);
+	keeper_context_fence(page->context);
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+
+		entry->is_out = place_append(page->context, &entry->now, &entry->placing) != 0;
+	}
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+		redisReply *reply;
+		char word[REDIS_WORD_SIZE];
+
+		if (entry->is_out)
+			continue;
+		reply = redis_client_next(page->context->redis);
+		if (place_is_done(page->context, &entry->now, &entry->placing, reply, word)) {
+			*entry->row = entry->now.row;
+			*entry->state = PAGE_DONE;
+		}
+		freeReplyObject(reply);
+		if (strcmp(word, "fenced") == 0)
+			keeper_context_fenced(page->context);
+	}
+	fault_point(FAULT_PAGE_PLACED);
+}
+
+int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
+{
+	struct rebuild_page *page = checked(calloc(1, sizeof(*page)));
+
+	page->context = context;
+	for (size_t i = 0; i < coupons->n; i++) {
+		const struct coupon_row *row = &coupons->rows[i];
+		const struct coupon_look *look = &coupons->looks[i];
+
+		if (coupons->states[i] != PAGE_CHOSEN)
+			continue;
+		coupons->states[i] = PAGE_LEFT;
+		page->ids[page->n] = row->id;
+		page->entries[page->n++] = (struct page_entry){
+			.row = &coupons->rows[i],
+			.look = look,
+			.state = &coupons->states[i],
+			.placing = { .why = look->present || row->generation > 0 ? "missing" : NULL,
+				     .begun_ms = clock_monotonic_ms() },
+		};
+	}
+	if (all_hold(page))
+		goto out;
+	fault_point(FAULT_PAGE_HELD);
+	if (generations_open(page))
+		goto out;
+	fault_point(FAULT_PAGE_OPENED);
+	if (rebuild_seen(context, page->ids, page->n) || snapshot_read(page) || all_fill(page))
+		goto out;
+	all_place(page);
+out:
+	redis_client_prepared_end(context->redis);
+	PQclear(page->rows);
+	for (size_t i = 0; i < page->n; i++)
+		generations_fini(&page->entries[i].now.generations);
+	free(page);
+	return keeper_context_usable(context);
 }

@@ -41,7 +41,7 @@ int rebuild_big_step(struct keeper_context *context, int64_t for_ms);
 void rebuild_big_stop(struct keeper_context *context);
 
 /*
- * In page.c. Loads and rebuilds coupons that Redis does not have, and that have few rows, together:
+ * Loads and rebuilds coupons that Redis does not have, and that have few rows, together:
  * each step is done for all of them in one round trip and one transaction. After a loss of data in
  * Redis most coupons are of this kind.
  */

@@ -47,7 +47,7 @@ static PGresult *result_make(struct bytes *bytes)
 	return result;
 }
 
-static void packet_check(void *context, const struct packet *packet)
+static void packet_check(void *context, const struct event_packet *packet)
 {
 	check(context == NULL && packet->coupon > 0 && packet->events > 0);
 	check(packet->body[0] == '[' && packet->body[packet->len - 1] == ']' &&

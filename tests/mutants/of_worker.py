@@ -30,7 +30,7 @@ MUTANTS = [
     mutant(
         "P10",
         "what Redis gets again of the uses that it has lost",
-        "keeper/uses_list.c",
+        "keeper/use_upkeep.c",
         'is ? "keep" : "begin", "0"',
         '"keep", "0"',
         "tests/e2e/test_e2e_use_worker.py::test_redis_has_lost_the_list",
@@ -224,7 +224,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gateways that are taken for dead, among those that may have receives alone",
-        "keeper/stores.c",
+        "keeper/keeper_stores.c",
         "now_ms - gateway->silent_ms <= COPIES_SILENT_S * 1000;",
         "now_ms - gateway->silent_ms <= SILENT_MS;",
         "tests/e2e/test_e2e_copies.py::test_a_gateway_that_was_killed_is_named_for_ten_minutes",
@@ -233,7 +233,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the time for gateways to report, after Redis was restarted",
-        "keeper/stores.c",
+        "keeper/keeper_stores.c",
         "\t\tcontext->may_open = 0;\n\telse if (n > 0)",
         "\t\tcontext->may_open = 1;\n\telse if (n > 0)",
         "tests/e2e/test_e2e_coming_back.py::test_a_known_gateway_that_is_frozen_is_waited_for",
@@ -294,8 +294,8 @@ MUTANTS = [
     mutant(
         "events",
         "the confirm, before an event leaves the log",
-        "events/outlet.c",
-        "is_there && for_confirms && !outlet->failed ? NULL : why;",
+        "events/relay.c",
+        "is_there && for_confirms && !relay->is_refused ? NULL : why;",
         "is_there && for_confirms ? NULL : why;",
         "tests/e2e/test_e2e_events.py::test_a_queue_that_refuses_is_tried_again",
     ),
@@ -348,7 +348,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the pause of a keeper whose session is refused",
-        "keeper/database.c",
+        "keeper/keeper_database.c",
         "\tdatabase->notified = 0;\n}\n",
         "}\n",
         "tests/e2e/test_e2e_keeper_lock.py::"

@@ -148,10 +148,10 @@ static PGresult *row_make(const struct made *made)
 #define SENT_MAX 8192
 
 /* The messages that were sent and not looked at yet, of which each is a copy. */
-static struct packet sent[SENT_MAX];
+static struct event_packet sent[SENT_MAX];
 static size_t sent_from, sent_n;
 
-static void on_packet(void *context, const struct packet *packet)
+static void on_packet(void *context, const struct event_packet *packet)
 {
 	assert_null(context);
 	assert_true(sent_n < SENT_MAX);
@@ -166,7 +166,7 @@ static struct packets *packets_make(const char *source)
 }
 
 /* NULL: none. Its body is to be freed. */
-static struct packet *packet_next(void)
+static struct event_packet *packet_next(void)
 {
 	return sent_from < sent_n ? &sent[sent_from++] : NULL;
 }
@@ -197,7 +197,7 @@ static struct made made_of(int64_t coupon, const char *user)
 static cJSON *written(const struct made *made, const char *source)
 {
 	struct packets *packets = packets_make(source);
-	struct packet *packet;
+	struct event_packet *packet;
 	cJSON *parsed, *event;
 
 	add(packets, made);
@@ -402,9 +402,9 @@ static void test_the_longest(void **state)
 }
 
 /* The next message: its coupon, its type and how many events its JSON has. NULL: none. */
-static struct packet *taken(int64_t coupon, enum event_type type, int n)
+static struct event_packet *taken(int64_t coupon, enum event_type type, int n)
 {
-	struct packet *packet = packet_next();
+	struct event_packet *packet = packet_next();
 	cJSON *parsed;
 
 	assert_non_null(packet);
@@ -422,7 +422,7 @@ static void test_a_message_has_one_coupon_and_type(void **state)
 {
 	struct packets *packets = packets_make(SOURCE);
 	struct made one = made_of(1, "u"), two = made_of(2, "u");
-	struct packet *first;
+	struct event_packet *first;
 
 	(void)state;
 	add(packets, &one);
@@ -447,7 +447,7 @@ static void test_a_message_is_bounded(void **state)
 {
 	struct packets *packets = packets_make(SOURCE);
 	struct made made = made_of(1, "u");
-	struct packet *packet;
+	struct event_packet *packet;
 	char *detail = calloc(1, 60001);
 
 	(void)state;
@@ -474,7 +474,7 @@ static void test_many_coupons(void **state)
 {
 	enum { COUPONS = 1000, EACH = 5 };
 	struct packets *packets = packets_make(SOURCE);
-	struct packet *packet;
+	struct event_packet *packet;
 	int seen[COUPONS] = { 0 };
 
 	(void)state;
@@ -512,7 +512,7 @@ static void test_a_malformed_row(void **state)
 	static const char slots[] = "\0\0\0\1\0\0\0\1\0\0\0\25\0\0\0\2\0\0\0\1"
 				    "\0\0\0\2\377\376\377\377\377\377";
 	struct made made = made_of(1, "u");
-	struct packet *packet;
+	struct event_packet *packet;
 
 	(void)state;
 	made.n = 2;

@@ -3,11 +3,11 @@
  * back, and whether Redis has been told what gateways have seen.
  *
  * PostgreSQL was put back to an earlier moment if a number of change_count is below its copy in
- * Redis (common/changes.h). While it is, the keeper holds every coupon in Redis and does nothing
- * else, until couponctl recover has ended. That is asked of the Redis of this PostgreSQL only.
- * While Redis has the id of another installation nothing is changed anywhere. While it has none,
- * having lost its data, it is adopted by the gateways, which know the id from before; by this
- * thread only when none has done so.
+ * Redis (common/changes.h). Only the Redis that belongs to this PostgreSQL can tell. While it is
+ * so, the keeper holds every coupon in Redis and does nothing else, until couponctl recover has
+ * ended it. While Redis has the id of another installation nothing is changed anywhere. While it
+ * has none, having lost its data, the gateways adopt it, which know the id from before; this thread
+ * does so only when no gateway has.
  *
  * Coupons may be opened on a new process of Redis at once when all gateways have reported to it
  * what they have seen. Known are those with a row in PostgreSQL (sql/function/gateway_alive.sql),
@@ -37,7 +37,7 @@ struct keeper_gateway;
 /* What PostgreSQL lacks that Redis knows of. */
 struct keeper_lack {
 	int64_t transactions; /* at least; 0: nothing */
-	int64_t others;       /* of these, such as did more than to settle receives */
+	int64_t others;       /* of these: what did more than settle receives */
 	int is_promoted;      /* its cluster is the one that Redis follows */
 };
 

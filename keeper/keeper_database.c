@@ -1,4 +1,4 @@
-#include "keeper/database.h"
+#include "keeper/keeper_database.h"
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -34,10 +34,19 @@ struct keeper_database {
 	int64_t blocked_ms; /* waited for locks in vain, in this round */
 };
 
-static void changed_add(struct keeper_database *database, const char *text)
+/* In a new session `payload` is NULL, and all terms are treated as changed. */
+static void on_notified(void *context, const char *payload)
 {
-	int64_t coupon = strtoll(text, NULL, 10);
+	struct keeper_database *database = context;
+	int64_t coupon;
 
+	database->notified = 1;
+	if (!payload) {
+		database->changed_n = 0;
+		database->changed_more = 1;
+		return;
+	}
+	coupon = strtoll(payload, NULL, 10);
 	for (size_t i = 0; i < database->changed_n; i++)
 		if (database->changed[i] == coupon)
 			return;
@@ -45,20 +54,6 @@ static void changed_add(struct keeper_database *database, const char *text)
 		database->changed[database->changed_n++] = coupon;
 	else
 		database->changed_more = 1;
-}
-
-/* A new session treats all terms as changed. */
-static void on_notified(void *context, const char *payload)
-{
-	struct keeper_database *database = context;
-
-	database->notified = 1;
-	if (payload) {
-		changed_add(database, payload);
-		return;
-	}
-	database->changed_n = 0;
-	database->changed_more = 1;
 }
 
 struct keeper_database *keeper_database_new(const char *url, int is_synchronous)
@@ -99,28 +94,23 @@ void keeper_database_round(struct keeper_database *database)
 	database->blocked_ms = 0;
 }
 
-/* Sets the lock timeout that the waits of this round allow; within a transaction it stays. */
-static void lock_timeout_set(struct keeper_database *database)
-{
-	int64_t wanted_ms = database->blocked_ms < BLOCKED_ROUND_MS ? LOCK_TIMEOUT_MS
-								    : LOCK_TIMEOUT_SHORT_MS;
-	PGresult *result;
-
-	if (PQtransactionStatus(postgres_libpq(database->postgres)) != PQTRANS_IDLE ||
-	    !postgres_set(database->postgres, wanted_ms, APPLICATION_NAME,
-			  clock_monotonic_ms() + database->patience.timeout_ms))
-		return;
-	result = postgres_query_take(database->postgres, &database->patience);
-	if (!result)
-		postgres_lose(database->postgres, NULL);
-	PQclear(result);
-}
-
 int keeper_database_send(struct keeper_database *database, const char *sql, int n,
 			 const struct postgres_argument *arguments)
 {
-	if (postgres_idle(database->postgres))
-		lock_timeout_set(database);
+	int64_t lock_timeout_ms = database->blocked_ms < BLOCKED_ROUND_MS ? LOCK_TIMEOUT_MS
+									  : LOCK_TIMEOUT_SHORT_MS;
+	PGresult *set;
+
+	/* Set the lock timeout that the waits of this round allow; in a transaction it stays. */
+	if (postgres_idle(database->postgres) &&
+	    PQtransactionStatus(postgres_libpq(database->postgres)) == PQTRANS_IDLE &&
+	    postgres_set(database->postgres, lock_timeout_ms, APPLICATION_NAME,
+			 clock_monotonic_ms() + database->patience.timeout_ms)) {
+		set = postgres_query_take(database->postgres, &database->patience);
+		if (!set)
+			postgres_lose(database->postgres, NULL);
+		PQclear(set);
+	}
 	if (!postgres_idle(database->postgres))
 		return -1;
 	database->used_ms = clock_monotonic_ms();

@@ -1,4 +1,4 @@
-#include "keeper/stores.h"
+#include "keeper/keeper_stores.h"
 
 #include "common/check.h"
 #include "common/clock.h"
@@ -44,19 +44,6 @@ struct keeper_gateway {
 	/* since when it was not heard of, by its row, or has neither row nor mark; 0: it has one */
 	int64_t silent_ms;
 };
-
-/* Redis has no id. The gateways get some time, then it gets the one of this PostgreSQL. */
-static void unadopted_step(struct keeper_stores *stores, struct keeper_context *context)
-{
-	int64_t now_ms = clock_monotonic_ms();
-
-	if (stores->unadopted_ms == 0)
-		stores->unadopted_ms = now_ms;
-	if (now_ms - stores->unadopted_ms < ADOPT_MS)
-		return;
-	if (changes_adopt(context->redis, stores->installation, NULL) == RELATION_OWN)
-		log_info("installation_adopted", LOG_S("installation", stores->installation));
-}
 
 /* Reads the numbers of PostgreSQL: those of changes, the fence, that of API keys. 0, or -1. */
 static int counts_read(struct keeper_context *context, struct changes *changes, int64_t *fence,
@@ -113,10 +100,14 @@ int keeper_stores_compare(struct keeper_stores *stores, struct keeper_context *c
 	memcpy(stores->installation, changes.installation, INSTALLATION_SIZE);
 	relation_log(before, standing.relation, &changes, copy);
 	stores->relation = standing.relation;
-	if (standing.relation == RELATION_UNADOPTED)
-		unadopted_step(stores, context);
-	else
+	if (standing.relation != RELATION_UNADOPTED)
 		stores->unadopted_ms = 0;
+	else if (stores->unadopted_ms == 0)
+		stores->unadopted_ms = clock_monotonic_ms();
+	/* Redis has no id. The gateways get some time, then it gets the one of this PostgreSQL. */
+	if (stores->unadopted_ms && clock_monotonic_ms() - stores->unadopted_ms >= ADOPT_MS &&
+	    changes_adopt(context->redis, stores->installation, NULL) == RELATION_OWN)
+		log_info("installation_adopted", LOG_S("installation", stores->installation));
 	if (!relation_is_followed(standing.relation))
 		return 0;
 	stores->lack = (struct keeper_lack){ .transactions = standing.behind,
@@ -140,18 +131,10 @@ int keeper_stores_copy(struct keeper_context *context)
 	return changes_copy_raise(context->redis, &changes, &copy);
 }
 
-/* The coupon whose hash has this name; 0: it is another key. */
-static int64_t coupon_of(const char *name)
-{
-	size_t len = strlen(name), head = strlen(KEY_HEAD);
-	int64_t coupon;
-
-	if (len <= head + 1 || id_parse(name + head, len - head - 1, &coupon))
-		return 0;
-	return coupon;
-}
-
-/* The fence in PostgreSQL may be below that of the coupon, so the coupon's own is used. */
+/*
+ * Holds one coupon. The fence in PostgreSQL may be below that of the coupon, so the coupon's own is
+ * used.
+ */
 static void coupon_hold(struct keeper_context *context, int64_t coupon)
 {
 	char word[REDIS_WORD_SIZE];
@@ -190,9 +173,11 @@ int keeper_stores_hold(struct keeper_stores *stores, struct keeper_context *cont
 		}
 		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
 		for (size_t i = 0; i < reply->element[1]->elements; i++) {
-			int64_t coupon = coupon_of(reply->element[1]->element[i]->str);
+			const char *name = reply->element[1]->element[i]->str + strlen(KEY_HEAD);
+			size_t len = strlen(name); /* with the last brace */
+			int64_t coupon;
 
-			if (coupon > 0)
+			if (len > 1 && id_parse(name, len - 1, &coupon) == 0)
 				coupon_hold(context, coupon);
 		}
 		freeReplyObject(reply);
@@ -238,70 +223,56 @@ void keeper_stores_lost(struct keeper_stores *stores)
 		stores->lost_ms = clock_monotonic_ms();
 }
 
-static void marks_take(struct keeper_stores *stores, const char *run_id, const redisReply *fields)
-{
-	struct keeper_gateway *gateway, *next;
-
-	HASH_ITER (hh, stores->gateways, gateway, next)
-		gateway->is_marked = gateway->is_near = gateway->is_lacking = 0;
-	for (size_t i = 0; i + 1 < fields->elements; i += 2) {
-		const char *mark = fields->element[i + 1]->str;
-
-		if (strcmp(fields->element[i]->str, GATEWAYS_NEWS) == 0)
-			continue; /* of couponctl */
-		gateway = gateway_get(stores, fields->element[i]->str);
-		if (!gateway)
-			continue;
-		gateway->is_marked = strcmp(mark, run_id) == 0;
-		gateway->is_near = strncmp(mark, run_id, REDIS_PROCESS_LEN) == 0;
-	}
-}
-
-/*
- * Reads the process of Redis into the context. If it is another one than before: whether it is
- * known who has seen anything of that one. 0, or -1.
- */
-static int process_read(struct keeper_stores *stores, struct keeper_context *context)
-{
-	char run_id[REDIS_RUN_ID_SIZE];
-	int64_t uptime_s, now_ms = clock_monotonic_ms(),
-			  until_ms = stores->lost_ms ? stores->lost_ms : now_ms;
-
-	if (redis_client_process(context->redis, run_id, &uptime_s))
-		return -1;
-	if (strcmp(run_id, context->run_id) == 0)
-		return 0;
-	stores->is_complete = stores->read_ms > 0 && until_ms - stores->read_ms <= MARKS_READ_MS;
-	context->may_open = 0;
-	context->term_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
-	if (strncmp(run_id, context->run_id, REDIS_PROCESS_LEN) != 0)
-		context->run_since_ms = context->term_since_ms;
-	memcpy(context->run_id, run_id, sizeof(run_id));
-	return 0;
-}
-
 int keeper_stores_read(struct keeper_stores *stores, struct keeper_context *context)
 {
 	const char *hgetall[] = { "HGETALL", GATEWAYS_KEY };
 	const char *uncopied[] = { "HGETALL", UNCOPIED_KEY };
+	char run_id[REDIS_RUN_ID_SIZE];
+	int64_t uptime_s, now_ms = clock_monotonic_ms(),
+			  until_ms = stores->lost_ms ? stores->lost_ms : now_ms;
+	struct keeper_gateway *gateway, *next;
 	redisReply *reply;
 
-	if (process_read(stores, context))
+	/* In another process than before: is it known who has seen anything of the one before? */
+	if (redis_client_process(context->redis, run_id, &uptime_s))
 		return -1;
+	if (strcmp(run_id, context->run_id) != 0) {
+		stores->is_complete = stores->read_ms > 0 &&
+				      until_ms - stores->read_ms <= MARKS_READ_MS;
+		context->may_open = 0;
+		context->term_since_ms = *context->run_id ? now_ms : now_ms - uptime_s * 1000;
+		if (strncmp(run_id, context->run_id, REDIS_PROCESS_LEN) != 0)
+			context->run_since_ms = context->term_since_ms;
+		memcpy(context->run_id, run_id, sizeof(run_id));
+	}
+
+	/* Which gateways have reported to it? A key of another type has no marks. */
 	reply = redis_client_call(context->redis, 2, hgetall);
 	if (!reply && !redis_client_is_open(context->redis))
 		return -1;
-	/* A key of another type has no marks. */
-	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		marks_take(stores, context->run_id, reply);
+	if (reply && reply->type == REDIS_REPLY_ARRAY) {
+		HASH_ITER (hh, stores->gateways, gateway, next)
+			gateway->is_marked = gateway->is_near = gateway->is_lacking = 0;
+		for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+			const char *id = reply->element[i]->str, *mark = reply->element[i + 1]->str;
+
+			/* The field GATEWAYS_NEWS is of couponctl. */
+			gateway = strcmp(id, GATEWAYS_NEWS) != 0 ? gateway_get(stores, id) : NULL;
+			if (!gateway)
+				continue;
+			gateway->is_marked = strcmp(mark, run_id) == 0;
+			gateway->is_near = strncmp(mark, run_id, REDIS_PROCESS_LEN) == 0;
+		}
+	}
 	freeReplyObject(reply);
+
+	/* Which have receives that it lacks? */
 	reply = redis_client_call(context->redis, 2, uncopied);
 	if (!reply && !redis_client_is_open(context->redis))
 		return -1;
 	for (size_t i = 0; reply && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements;
 	     i += 2) {
-		struct keeper_gateway *gateway = gateway_get(stores, reply->element[i]->str);
-
+		gateway = gateway_get(stores, reply->element[i]->str);
 		if (gateway)
 			gateway->is_lacking = 1;
 	}
@@ -326,6 +297,7 @@ static int gateway_end(struct keeper_stores *stores, struct keeper_context *cont
 	return redis_client_is_open(context->redis) ? 0 : -1;
 }
 
+/* Reads which gateways have a row in PostgreSQL, and forgets those that have ended. 0, or -1. */
 static int rows_read(struct keeper_stores *stores, struct keeper_context *context)
 {
 	int64_t now_ms = clock_monotonic_ms();
@@ -355,57 +327,31 @@ static int rows_read(struct keeper_stores *stores, struct keeper_context *contex
 	return rc;
 }
 
-/* Forgets those that are gone; without a row, those that were not heard of for a day. 0, or -1. */
-static int tidy(struct keeper_stores *stores, struct keeper_context *context)
-{
-	int64_t now_ms = clock_monotonic_ms();
-	struct keeper_gateway *gateway, *next;
-	int rc = rows_read(stores, context);
-
-	HASH_ITER (hh, stores->gateways, gateway, next) {
-		if (rc)
-			return rc;
-		if (gateway->has_row)
-			continue;
-		if (gateway->is_marked)
-			gateway->silent_ms = 0;
-		else if (gateway->silent_ms == 0)
-			gateway->silent_ms = now_ms;
-		else if (now_ms - gateway->silent_ms >= SILENT_MS)
-			rc = gateway_end(stores, context, gateway);
-	}
-	return rc;
-}
-
 /*
- * How many have not reported; -1: it cannot be told. `are_near`: one of them has in another term,
- * and may be about to.
+ * After a change of the Redis process: sets `may_open` if all gateways have reported to it what
+ * they have seen, or have had the time to.
  */
-static int missing_count(const struct keeper_stores *stores, const char **missing, int *are_near)
+static void reported_look(struct keeper_stores *stores, struct keeper_context *context)
 {
-	int64_t now_ms = clock_monotonic_ms();
+	int64_t now_ms = clock_monotonic_ms(), since_ms = context->term_since_ms;
 	struct keeper_gateway *gateway, *next;
-	int n = 0;
+	const char *missing = "";
+	int are_near =
+		0; /* one that is missing has reported to another term, and may be about to */
+	int n = 0; /* how many are missing; -1: it cannot be told */
 
 	if (!stores->is_complete || !stores->gateways ||
 	    (stores->full_ms && now_ms - stores->full_ms < SILENT_MS))
-		return -1;
+		n = -1;
 	HASH_ITER (hh, stores->gateways, gateway, next) {
-		if (gateway->is_marked)
+		if (n < 0 || gateway->is_marked)
 			continue;
-		*missing = gateway->id;
-		*are_near |= gateway->is_near;
+		missing = gateway->id;
+		are_near |= gateway->is_near;
 		n++;
 	}
-	return n;
-}
-
-static void reported_look(struct keeper_stores *stores, struct keeper_context *context)
-{
-	int64_t now_ms = clock_monotonic_ms();
-	const char *missing = "";
-	int are_near = 0, n = missing_count(stores, &missing, &are_near);
-	int64_t since_ms = n > 0 && !are_near ? context->run_since_ms : context->term_since_ms;
+	if (n > 0 && !are_near)
+		since_ms = context->run_since_ms;
 
 	context->may_open = 1;
 	if (n == 0 &&
@@ -421,56 +367,50 @@ static void reported_look(struct keeper_stores *stores, struct keeper_context *c
 		log_info("gateways_unknown", LOG_S("run_id", context->run_id));
 }
 
-/*
- * Gateways that may have receives which neither RabbitMQ nor Redis has, without those that are
- * taken for dead. The rows tell which: while there is any such gateway they are read each second.
- */
-static int64_t lacking_count(struct keeper_stores *stores, int64_t now_ms)
-{
-	const struct keeper_gateway *gateway;
-	int64_t n = 0;
-
-	for (gateway = stores->gateways; gateway; gateway = gateway->hh.next) {
-		if (!gateway->is_lacking && gateway->is_near)
-			continue;
-		if (stores->tidy_ms > now_ms + TIDY_LACKING_MS)
-			stores->tidy_ms = now_ms + TIDY_LACKING_MS;
-		n += gateway->silent_ms == 0 ||
-		     now_ms - gateway->silent_ms <= COPIES_SILENT_S * 1000;
-	}
-	return n;
-}
-
 int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *context)
 {
-	int64_t now_ms = clock_monotonic_ms();
+	int64_t now_ms = clock_monotonic_ms(), lacking_n = 0;
+	struct keeper_gateway *gateway, *next;
 
 	if (!context->may_open) {
 		if (rows_read(stores, context))
 			return -1;
 		reported_look(stores, context);
 	}
+
+	/* Forget gateways that are gone, and those without a row that were silent for a day. */
 	if (now_ms >= stores->tidy_ms) {
 		stores->tidy_ms = now_ms + TIDY_MS;
-		if (tidy(stores, context))
+		if (rows_read(stores, context))
 			return -1;
+		HASH_ITER (hh, stores->gateways, gateway, next) {
+			if (gateway->has_row)
+				continue;
+			if (gateway->is_marked)
+				gateway->silent_ms = 0;
+			else if (gateway->silent_ms == 0)
+				gateway->silent_ms = now_ms;
+			else if (now_ms - gateway->silent_ms >= SILENT_MS &&
+				 gateway_end(stores, context, gateway))
+				return -1;
+		}
 	}
-	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_count(stores, now_ms));
+
+	/*
+	 * Count those that may have receives which neither RabbitMQ nor Redis has, without those
+	 * that are taken for dead. The rows tell which: while there is any such gateway they are
+	 * read each second.
+	 */
+	HASH_ITER (hh, stores->gateways, gateway, next) {
+		if (!gateway->is_lacking && gateway->is_near)
+			continue;
+		if (stores->tidy_ms > now_ms + TIDY_LACKING_MS)
+			stores->tidy_ms = now_ms + TIDY_LACKING_MS;
+		lacking_n += gateway->silent_ms == 0 ||
+			     now_ms - gateway->silent_ms <= COPIES_SILENT_S * 1000;
+	}
+	metrics_set(KEEPER_METRIC_GATEWAYS_LACKING, lacking_n);
 	return 0;
-}
-
-static void keys_ahead_set(struct keeper_stores *stores)
-{
-	int64_t changes = stores->keys_copied - stores->keys_version;
-
-	metrics_set(KEEPER_METRIC_KEYS_AHEAD, changes > 0);
-	if (changes > 0 && !stores->keys_are_ahead)
-		log_warn("keys_ahead", LOG_I("changes", changes),
-			 LOG_S("why", "PostgreSQL was put back to an earlier moment"),
-			 LOG_S("mend", "couponctl recover --all"));
-	else if (changes <= 0 && stores->keys_are_ahead)
-		log_info("keys_agree", LOG_I("version", stores->keys_version));
-	stores->keys_are_ahead = changes > 0;
 }
 
 /* Copies one page. 0, and `keys_copied` is how far Redis has them; or -1 as above. */
@@ -498,8 +438,18 @@ static int keys_page_copy(struct keeper_stores *stores, struct keeper_context *c
 
 int keeper_stores_keys(struct keeper_stores *stores, struct keeper_context *context)
 {
-	if (stores->keys_copied >= 0)
-		keys_ahead_set(stores);
+	int64_t ahead = stores->keys_copied - stores->keys_version;
+
+	if (stores->keys_copied >= 0) {
+		metrics_set(KEEPER_METRIC_KEYS_AHEAD, ahead > 0);
+		if (ahead > 0 && !stores->keys_are_ahead)
+			log_warn("keys_ahead", LOG_I("changes", ahead),
+				 LOG_S("why", "PostgreSQL was put back to an earlier moment"),
+				 LOG_S("mend", "couponctl recover --all"));
+		else if (ahead <= 0 && stores->keys_are_ahead)
+			log_info("keys_agree", LOG_I("version", stores->keys_version));
+		stores->keys_are_ahead = ahead > 0;
+	}
 	for (int i = 0; i < KEYS_PAGES; i++) {
 		if (stores->keys_copied < 0 || stores->keys_copied >= stores->keys_version)
 			return 0;
