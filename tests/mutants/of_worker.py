@@ -39,9 +39,9 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack after COMMIT",
-        "common/rabbit/topology.c",
-        "queue, queue, 0, source->prefetch == 0, 0,",
-        "queue, queue, 0, 1, 0,",
+        "common/rabbit/link.c",
+        "source->prefetch == 0, 0,",
+        "1, 0,",
         FAILURES + "test_a_worker_killed_between_commit_and_ack",
     ),
     mutant(
@@ -154,8 +154,8 @@ MUTANTS = [
         "P9",
         "the watchdog of calls that hang",
         "common/rabbit/connection.c",
-        "\t\tshutdown(watch->fd, SHUT_RDWR);\n\t\twatch->begun_ms = 0;\n",
-        "\t\twatch->begun_ms = 0;\n",
+        "\t\t\tshutdown(watch->fd, SHUT_RDWR);\n\t\t\twatch->begun_ms = 0;\n",
+        "\t\t\twatch->begun_ms = 0;\n",
         "unit_test_watchdog::test_only_a_call_that_hangs_is_ended",
     ),
     mutant(
