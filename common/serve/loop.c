@@ -88,26 +88,6 @@ static enum unix_path unix_path_inspect(const struct sockaddr_un *address)
 	return error == ECONNREFUSED ? PATH_STALE : PATH_FOREIGN;
 }
 
-static void unix_path_clear(const char *setting, const struct sockaddr_un *address)
-{
-	const char *path = address->sun_path;
-
-	switch (unix_path_inspect(address)) {
-	case PATH_FREE:
-		return;
-	case PATH_STALE:
-		if (unlink(path) && errno != ENOENT)
-			log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
-		return;
-	case PATH_SERVED:
-		log_fatal("%s is \"%s\": another process listens there", setting, path);
-	case PATH_FOREIGN:
-		log_fatal("%s is \"%s\": the file there is not the socket of a gateway that has "
-			  "ended, so it is not replaced; remove it, or choose another path",
-			  setting, path);
-	}
-}
-
 int bind_unix(const char *setting, const char *path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -117,7 +97,20 @@ int bind_unix(const char *setting, const char *path)
 		log_fatal("%s is \"%s\": allowed is a path of at most %zu bytes", setting, path,
 			  sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
-	unix_path_clear(setting, &address);
+	switch (unix_path_inspect(&address)) {
+	case PATH_FREE:
+		break;
+	case PATH_STALE:
+		if (unlink(path) && errno != ENOENT)
+			log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
+		break;
+	case PATH_SERVED:
+		log_fatal("%s is \"%s\": another process listens there", setting, path);
+	case PATH_FOREIGN:
+		log_fatal("%s is \"%s\": the file there is not the socket of a gateway that has "
+			  "ended, so it is not replaced; remove it, or choose another path",
+			  setting, path);
+	}
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
 	    listen(fd, LISTEN_BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
@@ -136,11 +129,11 @@ void bind_unix_end(int fd, const char *path)
 		unlink(path);
 }
 
-/* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
+/* Reserved for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less. */
 #define DESCRIPTORS_KEPT 64
 #define PAUSE_MS 100
 /*
- * Then the loop looks at its other sockets. libevent accepts as long as there are connections, so
+ * After this many the loop looks at its other sockets. libevent accepts as long as there are connections, so
  * clients that open and close them as fast as they can would keep it from everything else.
  */
 #define ACCEPTED_AT_ONCE 64
@@ -208,9 +201,9 @@ void listener_accepted(struct evconnlistener *listener)
 	static unsigned accepted;
 
 	if (!descriptors_are_short()) {
+		/* The events of this turn of the loop are handled first. */
 		if (++accepted % ACCEPTED_AT_ONCE == 0)
-			rest(listener,
-			     0); /* the events of this turn of the loop are handled first */
+			rest(listener, 0);
 		return;
 	}
 	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),

@@ -29,15 +29,6 @@ int network_has(const struct network *network, const struct network *address)
 	return rest == 0 || ((network->bytes[whole] ^ address->bytes[whole]) & mask) == 0;
 }
 
-/* Whether bits beyond the length are set, as in 10.0.0.1/8. */
-static int has_rest(const struct network *network)
-{
-	for (int bit = network->bits; bit < family_bits(network->family); bit++)
-		if (network->bytes[bit / 8] & 0x80 >> bit % 8)
-			return 1;
-	return 0;
-}
-
 int network_of_text(struct network *address, const char *text)
 {
 	address->family = strchr(text, ':') ? AF_INET6 : AF_INET;
@@ -98,7 +89,11 @@ int network_parse(struct network *network, const char *text)
 	if (*end || bits > network->bits)
 		return -1;
 	network->bits = (int)bits;
-	return has_rest(network) ? -1 : 0;
+	/* No bits beyond the length may be set, as in 10.0.0.1/8. */
+	for (int bit = network->bits; bit < family_bits(network->family); bit++)
+		if (network->bytes[bit / 8] & 0x80 >> bit % 8)
+			return -1;
+	return 0;
 }
 
 int networks_parse(struct networks *networks, const char *text, char why[NETWORKS_WHY_SIZE])

@@ -52,7 +52,12 @@ static long wire_control(BIO *bio, int command, long number, void *pointer)
 	return command == BIO_CTRL_FLUSH;
 }
 
-static BIO *wire_bio_new(void)
+void stream_init(struct stream *stream, int fd)
+{
+	*stream = (struct stream){ .fd = fd };
+}
+
+void stream_secure(struct stream *stream, SSL *session)
 {
 	static BIO_METHOD *method;
 	BIO *bio;
@@ -65,18 +70,6 @@ static BIO *wire_bio_new(void)
 	}
 	bio = checked(BIO_new(method));
 	BIO_set_init(bio, 1);
-	return bio;
-}
-
-void stream_init(struct stream *stream, int fd)
-{
-	*stream = (struct stream){ .fd = fd };
-}
-
-void stream_secure(struct stream *stream, SSL *session)
-{
-	BIO *bio = wire_bio_new();
-
 	SSL_set_bio(session, bio, bio);
 	stream->session = session;
 }
@@ -227,12 +220,23 @@ int stream_handshake(struct stream *stream)
 	return wire_send(stream) ? -1 : result; /* after a failure it tells the peer why */
 }
 
-/* Decrypts all that was received. */
-static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
+ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most)
 {
+	char sealed[STREAM_READ_BYTES];
 	size_t len = 0;
+	ssize_t n;
 	int rc;
 
+	stream->records_n = 0;
+	if (!stream->session)
+		return bytes_receive(stream, bytes, most);
+	if (is_ended(stream))
+		return 0;
+	n = wire_receive(stream, sealed, most);
+	if (n <= 0)
+		return n;
+
+	/* Decrypt all that was received. */
 	ERR_clear_error();
 	do {
 		rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len));
@@ -251,21 +255,7 @@ static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
 	return -1;
 }
 
-ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most)
-{
-	char sealed[STREAM_READ_BYTES];
-	ssize_t n;
-
-	stream->records_n = 0;
-	if (!stream->session)
-		return bytes_receive(stream, bytes, most);
-	if (is_ended(stream))
-		return 0;
-	n = wire_receive(stream, sealed, most);
-	return n > 0 ? wire_open(stream, bytes) : n;
-}
-
-/* One record of the bytes: how many they were, or -1. */
+/* Seals the bytes, at most one record of them. Returns how many, or -1. */
 static ssize_t wire_seal(struct stream *stream, const void *bytes, size_t len)
 {
 	int n = (int)(len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES);
