@@ -34,7 +34,7 @@
 enum state { DOWN, CONNECTING, SETTING, PROBING, CHECKING, PREPARING, IDLE, BUSY };
 
 /* The parts of the pipeline of a statement whose COMMIT is judged; each ends with a Sync. */
-enum part { PART_BEFORE, PART_STATEMENT, PART_AFTER, PARTS_N };
+enum commit_part { PART_BEFORE, PART_STATEMENT, PART_AFTER, PARTS_N };
 
 struct postgres {
 	struct postgres_options options;
@@ -50,7 +50,7 @@ struct postgres {
 	PGresult *result; /* of the last statement; of several the first error */
 	int is_in_doubt;  /* its COMMIT is only on this server */
 	int is_judged;    /* its COMMIT is, by the two checks around it */
-	enum part part;   /* of its pipeline; PARTS_N: that is over */
+	enum commit_part part;   /* of its pipeline; PARTS_N: that is over */
 	struct postgres_commit commit;
 	char position[POSITION_SIZE]; /* of the WAL after it; "": not read yet */
 	int64_t reached_again_ms;     /* the next look at the standbys; 0: none waits */

@@ -26,14 +26,14 @@
  */
 enum postgres_failure {
 	POSTGRES_OK,
-	/* of the coupons: postgres_of_coupon() */
+	/* It concerns the coupons: postgres_of_coupon(). */
 	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
 	/*
-	 * of the session; any other error: a full disk, for instance, or a schema that is not as
-	 * expected
+	 * It concerns the session; any other error: a full disk, for instance, or a schema that is
+	 * not as expected.
 	 */
 	POSTGRES_UNFIT,
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
@@ -228,7 +228,7 @@ void postgres_url_check(const char *setting, const char *url);
  */
 char *postgres_url_host(const char *url);
 
-size_t postgres_url_hosts_n(const char *url); /* of one that was checked; 1 if it names none */
+size_t postgres_url_hosts_n(const char *url); /* the URL was checked; 1 if it names none */
 /*
  * A list that is joined by commas, as of hosts, that begins at this place, and has those before it
  * at its end (malloc). NULL: it has fewer than two entries.

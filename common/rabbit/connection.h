@@ -33,7 +33,7 @@
 #define RABBIT_API_FORM \
 	"http://user:password@host:port, with host:port,host:port for a cluster, or https://…"
 #define RABBIT_HOSTS_MAX 16
-#define RABBIT_HOST_SIZE 280 /* of the text for people: a name has 253 characters at most */
+#define RABBIT_HOST_SIZE 280 /* rabbit_host_text(): a name has 253 characters at most */
 
 struct rabbit_url {
 	char *user, *password, *vhost; /* for all hosts; NULL: the library's default */
@@ -90,7 +90,7 @@ char *rabbit_host_text(const struct rabbit_host *host, char out[RABBIT_HOST_SIZE
 #define AMQP_DEAD_QUEUE "coupon.receive.dead"
 /* Events, for other systems; who may read it can read no receives. */
 #define AMQP_EVENT_EXCHANGE "coupon.event"
-#define AMQP_MOVING_SUFFIX ".moving" /* of the name of a queue during couponctl queue move */
+#define AMQP_MOVING_SUFFIX ".moving" /* ends the name of a queue during couponctl queue move */
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */
 
 /*

@@ -244,8 +244,8 @@ static struct opening *opening_begin(const char *url, const struct opening_plan 
 /* A message whose frames are arriving: a method, a header and pieces of a body. */
 struct arriving {
 	amqp_method_number_t method; /* basic.deliver or basic.return; 0: there is no message */
-	size_t source;               /* of a delivery */
-	uint64_t tag;                /* of a delivery */
+	size_t source;               /* the source of a delivery */
+	uint64_t tag;                /* the tag of a delivery */
 	struct envelope *envelope;   /* from the header on */
 	uint64_t body_left;
 };

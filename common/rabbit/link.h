@@ -21,7 +21,7 @@
 
 struct envelope {
 	int64_t delivery_count; /* how many times a quorum queue delivered it before */
-	int64_t publish_tag;    /* of a returned message: the tag of its publish; 0: none */
+	int64_t publish_tag;    /* the tag of the publish of a returned message; 0: none */
 	/* The properties that are kept; one without its flag is empty. */
 	amqp_basic_properties_t properties;
 	uint64_t body_size; /* the length that was sent */

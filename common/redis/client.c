@@ -208,7 +208,7 @@ static int master_read(const struct redis_client *client, struct sentinels_view 
 {
 	char error[SENTINEL_ERROR_SIZE];
 
-	return sentinels_view(client->sentinels, view, error) || view->port != client->port ||
+	return sentinels_view(client->sentinels, 0, view, error) || view->port != client->port ||
 			       strcmp(view->host, client->host) != 0
 		       ? -1
 		       : 0;
@@ -232,7 +232,7 @@ int redis_client_open(struct redis_client *client)
 		return 0;
 
 	if (client->sentinels) {
-		if (sentinels_wait(client->sentinels, REDIS_CLIENT_TIMEOUT_MS, &view, error)) {
+		if (sentinels_view(client->sentinels, REDIS_CLIENT_TIMEOUT_MS, &view, error)) {
 			fail(client, REDIS_UNREACHABLE, error);
 			return -1;
 		}

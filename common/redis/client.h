@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, for the handshake of TLS, for each reply */
-#define REDIS_CLIENT_KEYS_MAX 10     /* of a script */
+#define REDIS_CLIENT_KEYS_MAX 10     /* that a script may have */
 #define REDIS_CLIENT_ARGS_MAX 1280
 #define REDIS_CURSOR_SIZE 24
 
@@ -141,11 +141,11 @@ void master_lease_keep(const char *redis_url);
 
 /* Revoked exchange codes in Redis, where they are decided: see lua/revoke.lua. */
 
-#define REDIS_REVOKE_CODES_MAX 512 /* of a call */
+#define REDIS_REVOKE_CODES_MAX 512 /* that a call takes */
 
 /* The revocations above `from`, up to `to`, in the copy of this generation. */
 struct redis_revocation {
-	const char *run_id; /* of the Redis process */
+	const char *run_id; /* identifies the Redis process */
 	int64_t coupon, generation, from, to;
 };
 

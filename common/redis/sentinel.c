@@ -27,7 +27,7 @@
 #define AGAIN_MS 500
 #define TIMEOUT_MS 500 /* to connect, for each reply */
 #define FRESH_MS 1000
-#define REPLICAS_SIZE 4096 /* those that do not fit are not promoted, as far as is known */
+#define REPLICAS_SIZE 4096 /* replicas that do not fit count as ones that are not promoted */
 
 /* What one Sentinel says. */
 struct sentinel_answer {
@@ -311,46 +311,28 @@ out:
 	return all;
 }
 
-/* Under the lock. */
-static int view_take(struct sentinels *all, struct sentinels_view *view,
-		     char error[SENTINEL_ERROR_SIZE])
-{
-	view_update(all);
-	*view = all->view;
-	if (view->is_named)
-		return 0;
-	snprintf(error, SENTINEL_ERROR_SIZE, "no Sentinel has answered yet");
-	for (size_t i = 0; i < all->n; i++)
-		if (*all->answers[i].error)
-			snprintf(error, SENTINEL_ERROR_SIZE, "%s", all->answers[i].error);
-	return -1;
-}
-
-int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
-		   char error[SENTINEL_ERROR_SIZE])
-{
-	int rc;
-
-	pthread_mutex_lock(&sentinels->lock);
-	rc = view_take(sentinels, view, error);
-	pthread_mutex_unlock(&sentinels->lock);
-	return rc;
-}
-
-int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
+int sentinels_view(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE])
 {
 	int64_t until_ms = clock_monotonic_ms() + wait_ms;
 	const struct timespec until = { .tv_sec = until_ms / 1000,
 					.tv_nsec = until_ms % 1000 * 1000000 };
-	int rc;
 
 	pthread_mutex_lock(&sentinels->lock);
-	while ((rc = view_take(sentinels, view, error)) && clock_monotonic_ms() < until_ms)
+	view_update(sentinels);
+	while (!sentinels->view.is_named && clock_monotonic_ms() < until_ms) {
 		pthread_cond_clockwait(&sentinels->answered, &sentinels->lock, CLOCK_MONOTONIC,
 				       &until);
+		view_update(sentinels);
+	}
+	*view = sentinels->view;
+	if (!view->is_named)
+		snprintf(error, SENTINEL_ERROR_SIZE, "no Sentinel has answered yet");
+	for (size_t i = 0; i < sentinels->n && !view->is_named; i++)
+		if (*sentinels->answers[i].error)
+			snprintf(error, SENTINEL_ERROR_SIZE, "%s", sentinels->answers[i].error);
 	pthread_mutex_unlock(&sentinels->lock);
-	return rc;
+	return view->is_named ? 0 : -1;
 }
 
 int sentinels_may_promote(struct sentinels *sentinels, const char *host, int port)

@@ -169,21 +169,19 @@ static int descriptors_are_short(void)
 
 static void on_resume(evutil_socket_t fd, short what, void *data);
 
-/* Accepts no more for that time, and until there are descriptors. */
-static void rest(struct evconnlistener *listener, int ms)
+/*
+ * Accepts no more for that time, and until there are descriptors. With 0 it is no pause: only the
+ * events of this turn of the loop are handled first.
+ */
+static void pause_begin(struct evconnlistener *listener, int ms)
 {
 	struct timeval time = { .tv_usec = ms * 1000 };
 
+	if (ms > 0 && on_pause)
+		on_pause();
 	evconnlistener_disable(listener);
 	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_resume, listener,
 			&time);
-}
-
-static void pause_begin(struct evconnlistener *listener)
-{
-	if (on_pause)
-		on_pause();
-	rest(listener, PAUSE_MS);
 }
 
 static void on_resume(evutil_socket_t fd, short what, void *data)
@@ -191,7 +189,7 @@ static void on_resume(evutil_socket_t fd, short what, void *data)
 	(void)fd;
 	(void)what;
 	if (descriptors_are_short())
-		pause_begin(data);
+		pause_begin(data, PAUSE_MS);
 	else
 		evconnlistener_enable(data);
 }
@@ -201,14 +199,13 @@ void listener_accepted(struct evconnlistener *listener)
 	static unsigned accepted;
 
 	if (!descriptors_are_short()) {
-		/* The events of this turn of the loop are handled first. */
 		if (++accepted % ACCEPTED_AT_ONCE == 0)
-			rest(listener, 0);
+			pause_begin(listener, 0);
 		return;
 	}
 	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
 		 LOG_I("ms", PAUSE_MS));
-	pause_begin(listener);
+	pause_begin(listener, PAUSE_MS);
 }
 
 static void on_accept_error(struct evconnlistener *listener, void *context)
@@ -219,7 +216,7 @@ static void on_accept_error(struct evconnlistener *listener, void *context)
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	log_warn("accept_pause", LOG_S("error", strerror(error)), LOG_I("ms", PAUSE_MS));
-	pause_begin(listener);
+	pause_begin(listener, PAUSE_MS);
 }
 
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,
