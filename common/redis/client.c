@@ -485,35 +485,29 @@ static void lease_extend(struct master_lease *lease, int may_begin)
 	freeReplyObject(reply);
 }
 
-static void lease_step(struct master_lease *lease)
-{
-	struct sentinels_view view;
-	int64_t uptime_s;
-
-	if (redis_client_open(lease->redis) || master_read(lease->redis, &view) ||
-	    !view.is_agreed) {
-		lease->read_ms = 0;
-		return;
-	}
-	if (lease->read_ms && view.asked_ms < lease->read_ms)
-		return;
-	if (lease->read_ms)
-		lease_extend(lease, clock_monotonic_ms() - view.since_ms >= MASTER_LEASE_WAIT_MS);
-
-	lease->read_ms = 0;
-	if (redis_client_process(lease->redis, lease->run_id, &uptime_s) ||
-	    redis_client_time_ms(lease->redis, &lease->from_ms))
-		return;
-	lease->read_ms = clock_monotonic_ms(); /* who is asked from now on is asked after it */
-}
-
 static void *lease_run(void *argument)
 {
 	struct master_lease *lease = argument;
+	struct sentinels_view view;
+	int64_t uptime_s;
 
-	for (;;) {
-		lease_step(lease);
-		usleep(LEASE_STEP_MS * 1000);
+	for (;; usleep(LEASE_STEP_MS * 1000)) {
+		if (redis_client_open(lease->redis) || master_read(lease->redis, &view) ||
+		    !view.is_agreed) {
+			lease->read_ms = 0;
+			continue;
+		}
+		if (lease->read_ms && view.asked_ms < lease->read_ms)
+			continue;
+		if (lease->read_ms)
+			lease_extend(lease,
+				     clock_monotonic_ms() - view.since_ms >= MASTER_LEASE_WAIT_MS);
+
+		/* Sentinels that are asked from now on are asked after the clock was read. */
+		lease->read_ms = 0;
+		if (redis_client_process(lease->redis, lease->run_id, &uptime_s) == 0 &&
+		    redis_client_time_ms(lease->redis, &lease->from_ms) == 0)
+			lease->read_ms = clock_monotonic_ms();
 	}
 	return NULL;
 }

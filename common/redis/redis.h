@@ -148,7 +148,7 @@ int redis_reply_is_scan(const redisReply *reply);
  * every connection, and does no I/O. A command is sent when the one before it is answered:
  *
  *	login    AUTH ──▶ SELECT           AUTH only with a password
- *	process  HMGET ──▶ INFO            the lease (client.h), only under Redis Sentinel;
+ *	process  HMGET ──▶ INFO            MASTER_LEASE_KEY, only under Redis Sentinel;
  *	                                   first, because the process of a later one may be another
  *	script   SCRIPT LOAD ──▶ EVALSHA   without arguments: whether the script may be run
  *

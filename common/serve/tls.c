@@ -38,7 +38,8 @@ struct tls {
 /* Makes the keys of tickets; the same in all processes that were forked after it was made. */
 static unsigned char ticket_secret[SECRET_BYTES];
 
-const char *tls_error(void)
+/* The first line of OpenSSL's last error, which is taken from its queue. */
+static const char *tls_error(void)
 {
 	unsigned long code = ERR_get_error();
 	const char *text = ERR_reason_error_string(code);

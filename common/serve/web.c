@@ -270,7 +270,6 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 static int on_tick(void *data)
 {
 	struct web *web = data;
-
 	int64_t now_ms = clock_monotonic_ms();
 
 	seats_look(web);
@@ -299,7 +298,6 @@ struct web *web_new(struct event_base *base, int fd, const struct config *config
 		    const struct web_options *options)
 {
 	struct web *web = checked(calloc(1, sizeof(*web)));
-
 	struct rlimit limit;
 	char why[NETWORKS_WHY_SIZE];
 
