@@ -21,7 +21,7 @@
 #define CHECK "commit_check" /* as SQL prepares it */
 #define STEADY_MS 2000       /* a session that lasted this long resets the backoff */
 #define LOOK_UP_MS 50        /* between two looks whether the name has been looked up */
-#define HOST_MS 2000         /* for one of several hosts: then the next one */
+#define HOST_MS 2000         /* the limit for one of several hosts; then the next one is tried */
 #define IDLE_SESSION_TIMEOUT "57P05"
 /*
  * For so long after a session was connected, and after the server has read its settings again, a
@@ -47,29 +47,29 @@ struct postgres {
 	int64_t probed_ms;                 /* PROBING: when the session was told to end, */
 	int is_timely, is_expired;         /* it answered before it could, and it did */
 	int64_t deadline_ms;
-	PGresult *result; /* of the last statement; of several the first error */
-	int is_in_doubt;  /* its COMMIT is only on this server */
-	int is_judged;    /* its COMMIT is, by the two checks around it */
-	enum commit_part part;   /* of its pipeline; PARTS_N: that is over */
+	PGresult *result;      /* of the last statement; if it was several, the first error */
+	int is_in_doubt;       /* the COMMIT is only on this server */
+	int is_judged;         /* the COMMIT is judged by the two checks around it */
+	enum commit_part part; /* the current one of the pipeline; PARTS_N: it is over */
 	struct postgres_commit commit;
-	char position[POSITION_SIZE]; /* of the WAL after it; "": not read yet */
+	char position[POSITION_SIZE]; /* in the WAL after the COMMIT; "": not read yet */
 	int64_t reached_again_ms;     /* the next look at the standbys; 0: none waits */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
-	/* of the session */
+	/* The session: */
 	int64_t lock_timeout_ms;
 	const char *application_name;
 	int64_t since_ms;
 	char loaded[POSTGRES_LOADED_SIZE]; /* when the server has read its settings */
 	int64_t new_names_ms;              /* until then the standbys are asked after each COMMIT */
 	uint64_t connects_n;
-	/* of the attempts */
-	char *host; /* whose name another thread looks up; NULL: there is none */
+	/* The attempts to connect: */
+	char *host; /* the name that another thread looks up; NULL: none */
 	struct resolving *resolving;
-	size_t hosts_n;   /* of the URL */
-	size_t host_at;   /* the one that it leads to, or with which the next attempt begins */
-	int64_t retry_ms; /* none before */
+	size_t hosts_n;   /* how many the URL has */
+	size_t host_at;   /* the one that is connected, or with which the next attempt begins */
+	int64_t retry_ms; /* no attempt before this time */
 	struct backoff backoff;
 	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
 };
@@ -599,7 +599,7 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 		return POSTGRES_LOST;
 	}
 
-	/* Something between has a connection of its own to PostgreSQL, and was not probed. */
+	/* Probe what has a connection of its own to PostgreSQL: something is between. */
 	if (postgres->state == SETTING &&
 	    number_at(postgres->result, 0, 0) != PQbackendPID(postgres->libpq) &&
 	    postgres->proved != PQhost(postgres->libpq)) {
@@ -609,8 +609,8 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 		return POSTGRES_NOTHING;
 	}
 	/*
-	 * Whether the server waits for a standby at each COMMIT, and this role sees which it is.
-	 * While no standby is waited for, nothing begins: there is no session.
+	 * Check whether the server waits for a standby at each COMMIT, and this role sees which it
+	 * is. While no standby is waited for, nothing begins: there is no session.
 	 */
 	if (postgres->state == SETTING && options->is_synchronous && !options->judged) {
 		sent(postgres, check_send(postgres, NULL), CHECKING,

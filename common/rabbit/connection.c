@@ -31,7 +31,7 @@ static const struct url_setting amqp_setting = { "AMQP_URL", RABBIT_URL_FORM, 56
 static const struct url_setting api_setting = { "COUPON_RABBITMQ_API", RABBIT_API_FORM, 15672,
 						15671 };
 
-/* Where the hosts begin, after user and password, and where they end. */
+/* Finds where the hosts begin, after user and password, and where they end. */
 static const char *hosts_find(const char *text, const char **end)
 {
 	const char *scheme = strstr(text, "://"), *authority = scheme ? scheme + 3 : text, *at;
@@ -213,7 +213,7 @@ const amqp_field_value_t *rabbit_table_find(const amqp_table_t *table, const cha
 	return NULL;
 }
 
-/* A text of the server's properties; empty when it has none of that name. Returns `out`. */
+/* Reads a property of the server; empty when it has none of that name. Returns `out`. */
 static const char *text_read(amqp_connection_state_t connection, const char *name,
 			     char out[TEXT_SIZE])
 {
@@ -303,7 +303,7 @@ static amqp_rpc_reply_t login(amqp_connection_state_t connection,
 					  AMQP_SASL_METHOD_PLAIN, info->user, info->password);
 }
 
-/* At least a millisecond. */
+/* The time that is left, at least a millisecond. */
 static struct timeval time_left(int64_t deadline_ms)
 {
 	int64_t left_ms = deadline_ms - clock_monotonic_ms();

@@ -246,7 +246,7 @@ struct arriving {
 	amqp_method_number_t method; /* basic.deliver or basic.return; 0: there is no message */
 	size_t source;               /* the source of a delivery */
 	uint64_t tag;                /* the tag of a delivery */
-	struct envelope *envelope;   /* from the header on */
+	struct envelope *envelope;   /* NULL until the header has arrived */
 	uint64_t body_left;
 };
 

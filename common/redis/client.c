@@ -18,7 +18,7 @@
 #define ERROR_SIZE SENTINEL_ERROR_SIZE
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 #define PREPARED_MAX 8
-#define MASTER_CONNECT_MS 500 /* under Sentinels */
+#define MASTER_CONNECT_MS 500 /* to connect under Sentinels */
 
 struct prepared {
 	const char *script;
@@ -29,15 +29,15 @@ struct redis_client {
 	char *url_text;
 	struct redis_url url;
 	struct sentinels *sentinels;   /* NULL: none */
-	char host[SENTINEL_HOST_SIZE]; /* that it is or was connected to */
+	char host[SENTINEL_HOST_SIZE]; /* where it is or was connected */
 	int port;
 	redis_failed_fn *failed;
 	redisContext *connection;               /* NULL: not connected */
-	struct prepared prepared[PREPARED_MAX]; /* of this connection */
+	struct prepared prepared[PREPARED_MAX]; /* on this connection */
 	size_t prepared_n;
 	struct redis_handshake handshake;
 	int is_logged_in;
-	struct backoff told; /* of attempts to log in */
+	struct backoff told; /* failures of attempts to log in */
 	char error[ERROR_SIZE];
 };
 
@@ -437,7 +437,7 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 
 struct master_lease {
 	struct redis_client *redis;
-	int64_t term; /* that was told last; 0: none */
+	int64_t term; /* the last one that was told; 0: none */
 	/* Redis' clock, and when it was read; 0: it was not read on this connection. */
 	int64_t from_ms, read_ms;
 	char run_id[REDIS_RUN_ID_SIZE]; /* read with it */

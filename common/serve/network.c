@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEER_BYTES 8 /* of an IPv6 address */
+#define PEER_BYTES 8 /* of an IPv6 address that count: the /64 */
 
 static int family_bits(int family)
 {

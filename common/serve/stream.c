@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SEALED_BYTES (4 * STREAM_RECORD_BYTES) /* of one handshake message, or of a few records */
+#define SEALED_BYTES (4 * STREAM_RECORD_BYTES) /* for one handshake message, or a few records */
 
 /* What OpenSSL reads and writes during one call, of whichever connection it is. */
 static struct {

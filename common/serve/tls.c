@@ -15,7 +15,7 @@
 
 #define LOOK_MS 1000
 #define WHY_SIZE 512
-#define TICKET_KEYS_BYTES 80 /* of SSL_CTX_set_tlsext_ticket_keys() */
+#define TICKET_KEYS_BYTES 80 /* SSL_CTX_set_tlsext_ticket_keys() takes so many */
 #define SECRET_BYTES 32
 /*
  * Clients of 1.2: forward secrecy and authenticated encryption, as in Mozilla's "intermediate"
@@ -115,7 +115,7 @@ static int own_set(struct tls *tls, SSL_CTX *context)
 
 	if (certificates_read(tls, FILE_CERT, &chain))
 		return -1;
-	own = sk_X509_shift(chain); /* those that lead to its CA follow */
+	own = sk_X509_shift(chain); /* the certificates that lead to its CA follow */
 	is_good = SSL_CTX_use_certificate(context, own) == 1 &&
 		  SSL_CTX_set1_chain(context, chain) == 1;
 	X509_free(own);
@@ -178,7 +178,8 @@ static SSL_CTX *context_new(struct tls *tls)
 	SSL_CTX_set_alpn_select_cb(context, on_alpn, NULL);
 	check(SSL_CTX_set_session_ticket_cb(context, NULL, on_ticket, NULL) == 1);
 	if (clients)
-		SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* of those that send one */
+		SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
+				   NULL); /* verifies clients that send one */
 
 	/* The keys of tickets follow from the secret and what the files have. */
 	hash = checked(EVP_MD_CTX_new());

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define TICK_MS 500
-#define REQUEST_S 5 /* for a request to arrive: the first one, and each in the reserve */
+#define REQUEST_S 5 /* within it a request must arrive: the first one, and each in the reserve */
 #define CONNECTIONS_MAX 512
 #define OF_ADDRESS_MAX 64
 #define RESERVE 16
@@ -103,7 +103,7 @@ struct arrived {
 	struct bufferevent *stream;
 };
 
-/* It has its descriptor by now. */
+/* Seats a connection, which has its descriptor by now, or refuses it. */
 static void on_seat(evutil_socket_t none, short what, void *data)
 {
 	static const char refusal[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
@@ -160,7 +160,7 @@ static struct seat *seat_of(struct web *web, struct evhttp_request *request)
 
 /* ---- requests */
 
-/* Its reply is sent; the connection may bring another one. */
+/* The reply is sent; the connection may bring another request. */
 static void on_complete(struct evhttp_request *request, void *data)
 {
 	struct seat *seat = seat_of(data, request);
