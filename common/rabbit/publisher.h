@@ -94,7 +94,7 @@ struct rabbit_publisher_port {
 	void (*opened)(void *context);
 	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
 	void (*queue)(void *context, const char *name, uint32_t ready); /* as a link calls it */
-	/* A queue that is consumed on the same channel, and its deliveries as a link passes them. */
+	/* A queue that is consumed on the same channel; its deliveries, as a link passes them. */
 	const struct rabbit_source *source;
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 };

@@ -133,8 +133,9 @@ void bind_unix_end(int fd, const char *path)
 #define DESCRIPTORS_KEPT 64
 #define PAUSE_MS 100
 /*
- * After this many the loop looks at its other sockets. libevent accepts as long as there are connections, so
- * clients that open and close them as fast as they can would keep it from everything else.
+ * After this many the loop looks at its other sockets. libevent accepts as long as there are
+ * connections, so clients that open and close them as fast as they can would keep it from
+ * everything else.
  */
 #define ACCEPTED_AT_ONCE 64
 
