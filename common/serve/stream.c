@@ -255,66 +255,56 @@ ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most
 	return -1;
 }
 
-/* Seals the bytes, at most one record of them. Returns how many, or -1. */
-static ssize_t wire_seal(struct stream *stream, const void *bytes, size_t len)
-{
-	int n = (int)(len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES);
-
-	ERR_clear_error();
-	if (SSL_write(stream->session, bytes, n) != n) {
-		wire.out_len = 0;
-		errno = EPROTO;
-		return -1;
-	}
-	return wire_send(stream) ? -1 : n;
-}
-
-/* Whether more may be encrypted: what was is in the kernel. -1: the connection is broken. */
-static int sealed_flush(struct stream *stream)
-{
-	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
-		return -1;
-	return stream_unsent(stream) == 0;
-}
-
 ssize_t stream_send(struct stream *stream, const char *bytes, size_t len)
 {
-	ssize_t sent = 0, n;
-	int more;
+	size_t sent = 0, n;
 
 	if (!stream->session)
 		return send(stream->fd, bytes, len, MSG_NOSIGNAL);
-	more = sealed_flush(stream);
-	if (more == 0 && len > 0)
-		errno = EAGAIN;
-	if (more < 0 || (more == 0 && len > 0))
+
+	/* More is encrypted only when all that was encrypted before is in the kernel. */
+	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
 		return -1;
-	while ((size_t)sent < len && stream_unsent(stream) == 0) {
-		n = wire_seal(stream, bytes + sent, len - (size_t)sent);
-		if (n < 0)
+	if (stream_unsent(stream) > 0 && len > 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	while (sent < len && stream_unsent(stream) == 0) {
+		n = len - sent < STREAM_RECORD_BYTES ? len - sent : STREAM_RECORD_BYTES;
+		ERR_clear_error();
+		if (SSL_write(stream->session, bytes + sent, (int)n) != (int)n) {
+			wire.out_len = 0;
+			errno = EPROTO;
+			return -1;
+		}
+		if (wire_send(stream))
 			return -1;
 		sent += n;
 	}
-	return sent;
+	return (ssize_t)sent;
 }
 
 int stream_write(struct stream *stream, struct evbuffer *output)
 {
+	const char *bytes;
 	size_t len;
 	ssize_t n;
-	int more;
 
 	if (!stream->session)
 		return evbuffer_get_length(output) > 0 &&
 				       is_broken(evbuffer_write(output, stream->fd))
 			       ? -1
 			       : 0;
-	while ((more = sealed_flush(stream)) > 0 && (len = evbuffer_get_length(output)) > 0) {
+	do {
+		len = evbuffer_get_length(output);
 		len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
-		n = wire_seal(stream, checked(evbuffer_pullup(output, (ev_ssize_t)len)), len);
+		bytes = "";
+		if (len > 0)
+			bytes = checked(evbuffer_pullup(output, (ev_ssize_t)len));
+		n = stream_send(stream, bytes, len);
 		if (n < 0)
-			return -1;
+			return errno == EAGAIN ? 0 : -1;
 		evbuffer_drain(output, (size_t)n);
-	}
-	return more < 0 ? -1 : 0;
+	} while (n > 0);
+	return 0;
 }
