@@ -549,25 +549,11 @@ static int check_send(struct postgres *postgres, const char *position)
 	return PQsendQueryPrepared(postgres->libpq, CHECK, 1, &position, NULL, NULL, 0);
 }
 
-/* The COMMIT is unknown. A session that only looks something up goes on: the look-up fails. */
-static enum postgres_event not_shown(struct postgres *postgres)
-{
-	char why[WHY_SIZE];
-
-	snprintf(why, sizeof(why), POSTGRES_UNSHOWN_TEXT ": %s", postgres->commit.why);
-	if (!postgres->options.judged)
-		return lost(postgres, why);
-	why_keep(postgres, why);
-	result_clear(postgres);
-	postgres->failure = POSTGRES_UNFIT;
-	postgres->state = IDLE;
-	return POSTGRES_ENDED;
-}
-
 static enum postgres_event statement_ended(struct postgres *postgres, int64_t now_ms)
 {
 	const struct postgres_options *options = &postgres->options;
 	struct postgres_commit *commit = &postgres->commit;
+	char why[WHY_SIZE];
 	int is_void;
 
 	if (postgres->is_in_doubt)
@@ -587,7 +573,15 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 			postgres->reached_again_ms = now_ms + REACHED_AGAIN_MS;
 			return POSTGRES_NOTHING;
 		case POSTGRES_UNSHOWN:
-			return not_shown(postgres);
+			snprintf(why, sizeof(why), POSTGRES_UNSHOWN_TEXT ": %s", commit->why);
+			if (!options->judged)
+				return lost(postgres, why);
+			/* A session that only looks something up goes on: the look-up fails. */
+			why_keep(postgres, why);
+			result_clear(postgres);
+			postgres->failure = POSTGRES_UNFIT;
+			postgres->state = IDLE;
+			return POSTGRES_ENDED;
 		}
 	}
 
