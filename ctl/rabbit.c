@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/rabbit/envelope.h"
+#include "common/rabbit/link.h"
 #include "common/rabbit/publisher.h"
 #include "common/rabbit/topology.h"
 #include "ctl/ctl.h"

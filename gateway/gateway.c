@@ -7,7 +7,7 @@
 #include "common/message/message.h"
 #include "common/program/transport.h"
 #include "common/rabbit/topology.h"
-#include "common/redis/master_lease.h"
+#include "common/redis/client.h"
 #include "common/serve/loop.h"
 #include "coupon/restore.h"
 #include "gateway/admit/admission.h"

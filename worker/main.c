@@ -21,7 +21,7 @@
 #include "common/program/program.h"
 #include "common/program/transport.h"
 #include "common/rabbit/publisher.h"
-#include "common/redis/master_lease.h"
+#include "common/redis/client.h"
 #include "common/serve/loop.h"
 #include "common/serve/network.h"
 #include "common/serve/tls.h"

@@ -14,7 +14,7 @@ enum postgres_type { POSTGRES_INT2, POSTGRES_INT4, POSTGRES_INT8, POSTGRES_TEXT,
 
 /* An array of one dimension. Empty while only its type is set, as by postgres_array_init(). */
 struct postgres_array {
-	enum postgres_type type; /* of its elements */
+	enum postgres_type type; /* the type of the elements */
 	size_t n;
 	char *data; /* a head of 20 bytes, then for each element its length and its bytes */
 	size_t len;
@@ -94,7 +94,7 @@ struct settle_receive {
 	int index;
 	const struct user_id *user;
 	int slot;
-	const char *tail; /* of these lengths; receive_tail_parse() */
+	const char *tail; /* the key and the code: receive_tail_parse() */
 	size_t key_len, tail_len;
 	int64_t at_ms;
 	const char *trace; /* NULL or "": none */

@@ -1,32 +1,97 @@
 /*
- * Connection strings, what failures mean, rows, and the blocking face of a session, which waits for
- * the steps that a loop would call.
+ * Connection strings with the files and the TLS that they lead to, what failures mean, rows, and
+ * the blocking face of a session, which waits for the steps that a loop would call.
  */
 #include "common/postgres/session.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/postgres/tls.h"
 #include "common/resolving.h"
 
+#include <limits.h>
+#include <openssl/ssl.h>
 #include <poll.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* One or several host names: an @ may only begin one, which is an abstract Unix socket then. */
-static int hosts_are_wrong(const char *hosts)
+#define HOST_SIZE 256 /* a name has at most 253 bytes; a longer path begins as one, too */
+
+const char *postgres_option(const PQconninfoOption *options, const char *keyword)
 {
-	for (const char *p = hosts; *p; p++)
-		if (*p == '@' && p > hosts && p[-1] != ',')
-			return 1;
-	return 0;
+	for (; options->keyword; options++)
+		if (strcmp(options->keyword, keyword) == 0)
+			return options->val ? options->val : "";
+	return "";
+}
+
+/*
+ * A file that exists and is not regular may block its reader. `given` "": `in_home` is read. 0, or
+ * -1 with a sentence.
+ */
+static int file_check(const char *name, const char *given, const char *in_home, char *why,
+		      size_t size)
+{
+	const char *home = getenv("HOME");
+	char path[PATH_MAX];
+	struct stat found;
+
+	if (*given)
+		snprintf(path, sizeof(path), "%s", given);
+	else
+		snprintf(path, sizeof(path), "%s/%s", home ? home : "", in_home);
+	if (stat(path, &found) || S_ISREG(found.st_mode))
+		return 0;
+	snprintf(why, size,
+		 "%s is \"%.250s\", which is not a regular file, and may block: allowed is one",
+		 name, path);
+	return -1;
+}
+
+int postgres_service_check(const char *url, char *why, size_t size)
+{
+	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
+	const char *file = getenv("PGSERVICEFILE");
+	int is_read = *postgres_option(options, "service") || getenv("PGSERVICE");
+
+	PQconninfoFree(options);
+	return is_read ? file_check("PGSERVICEFILE", file ? file : "", ".pg_service.conf", why,
+				    size)
+		       : 0;
+}
+
+int postgres_files_check(PGconn *libpq, char *why, size_t size)
+{
+	/* Each with the file that libpq looks for in ~/.postgresql without it. */
+	static const char *const files[][2] = { { "sslcert", ".postgresql/postgresql.crt" },
+						{ "sslkey", ".postgresql/postgresql.key" },
+						{ "sslrootcert", ".postgresql/root.crt" },
+						{ "sslcrl", ".postgresql/root.crl" } };
+	PQconninfoOption *options = checked(PQconninfo(libpq));
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && rc == 0; i++)
+		rc = file_check(files[i][0], postgres_option(options, files[i][0]), files[i][1],
+				why, size);
+	PQconninfoFree(options);
+	return rc;
+}
+
+static size_t elements_n(const char *list)
+{
+	size_t n = 1;
+
+	for (; *list; list++)
+		n += *list == ',';
+	return n;
 }
 
 void postgres_url_check(const char *setting, const char *url)
 {
 	PQconninfoOption *options = PQconninfoParse(url, NULL);
+	const char *hosts, *port;
 	char why[512];
 
 	if (!options)
@@ -36,13 +101,17 @@ void postgres_url_check(const char *setting, const char *url)
 			"a user name or password of the first form, and put single quotes around "
 			"a value with spaces in the second",
 			setting);
-	if (strspn(postgres_option(options, "port"), "0123456789,") !=
-	    strlen(postgres_option(options, "port")))
+	port = postgres_option(options, "port");
+	if (strspn(port, "0123456789,") != strlen(port))
 		log_fatal("%s: the port is not a number; a / in the password must be written %%2f",
 			  setting);
-	if (hosts_are_wrong(postgres_option(options, "host")))
-		log_fatal("%s: the host contains @; an @ in the password must be written %%40",
-			  setting);
+	/* An @ may only begin a host name, which is an abstract Unix socket then. */
+	hosts = postgres_option(options, "host");
+	for (const char *p = hosts; *p; p++)
+		if (*p == '@' && p > hosts && p[-1] != ',')
+			log_fatal("%s: the host contains @; an @ in the password must be written "
+				  "%%40",
+				  setting);
 	if (postgres_service_check(url, why, sizeof(why)))
 		log_fatal("%s: %s", setting, why);
 	PQconninfoFree(options);
@@ -65,24 +134,18 @@ size_t postgres_url_hosts_n(const char *url)
 {
 	PQconninfoOption *options = checked(PQconninfoParse(url, NULL));
 	const char *hosts = postgres_option(options, "host");
-	size_t n = 1;
+	size_t n = elements_n(*hosts ? hosts : postgres_option(options, "hostaddr"));
 
-	if (!*hosts)
-		hosts = postgres_option(options, "hostaddr");
-	for (; *hosts; hosts++)
-		n += *hosts == ',';
 	PQconninfoFree(options);
 	return n;
 }
 
 char *postgres_list_rotate(const char *list, size_t place)
 {
-	size_t n = 1, len = strlen(list);
+	size_t n = elements_n(list), len = strlen(list);
 	const char *at = list;
 	char *rotated;
 
-	for (const char *p = list; *p; p++)
-		n += *p == ',';
 	if (n == 1)
 		return NULL;
 	for (place %= n; place > 0; place--)
@@ -94,6 +157,62 @@ char *postgres_list_rotate(const char *list, size_t place)
 		strncat(rotated, list, (size_t)(at - list) - 1);
 	}
 	return rotated;
+}
+
+/* The i-th element of a list with commas; "" beyond its end. libpq takes one address per host. */
+static void element_read(const char *list, size_t i, char *out, size_t size)
+{
+	for (; i > 0 && *list; i--) {
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
+	snprintf(out, size, "%.*s", (int)strcspn(list, ","), list);
+}
+
+int postgres_url_is_weak(const char *url, char sslmode[POSTGRES_SSLMODE_SIZE])
+{
+	/*
+	 * Only libpq knows all its defaults: it reads the environment and the service file when it
+	 * is to connect, and tells them. It refuses the last of these before it does anything.
+	 */
+	const char *const keywords[] = { "dbname", "target_session_attrs", NULL };
+	const char *const values[] = { url, "none", NULL };
+	PGconn *libpq = checked(PQconnectStartParams(keywords, values, 1));
+	PQconninfoOption *options = checked(PQconninfo(libpq));
+	const char *mode = postgres_option(options, "sslmode");
+	const char *hosts = postgres_option(options, "host"),
+		   *addresses = postgres_option(options, "hostaddr");
+	size_t hosts_n = elements_n(hosts), addresses_n = elements_n(addresses);
+	int is_local = 1, is_weak;
+	char host[HOST_SIZE];
+
+	/* An empty host is the socket in libpq's own folder. */
+	for (size_t i = 0; i < hosts_n || i < addresses_n; i++) {
+		element_read(addresses, i, host, sizeof(host));
+		if (!*host)
+			element_read(hosts, i, host, sizeof(host));
+		is_local &= !*host || host_is_loopback(host);
+	}
+	snprintf(sslmode, POSTGRES_SSLMODE_SIZE, "%s", *mode ? mode : "unknown");
+	/* Without a mode libpq could not read the service file, which may name any host. */
+	is_weak = !*mode ||
+		  (strcmp(mode, "verify-full") != 0 &&
+		   strcmp(postgres_option(options, "gssencmode"), "require") != 0 && !is_local);
+	PQconninfoFree(options);
+	PQfinish(libpq);
+	return is_weak;
+}
+
+int postgres_input_read(PGconn *libpq)
+{
+	const SSL *ssl;
+
+	do {
+		if (!PQconsumeInput(libpq))
+			return -1;
+		ssl = PQsslStruct(libpq, "OpenSSL"); /* NULL without TLS */
+	} while (ssl && SSL_pending(ssl) > 0);
+	return 0;
 }
 
 enum postgres_failure postgres_classify(const char *sqlstate)
@@ -123,6 +242,21 @@ int postgres_of_coupon(enum postgres_failure failure)
 	return failure >= POSTGRES_BLOCKED && failure <= POSTGRES_AGAIN;
 }
 
+/*
+ * What waits for a standby is released without a warning when synchronous_standby_names is cleared.
+ * The postmaster tells all sessions before the checkpointer, which releases them: a session that
+ * was released has read its settings again before it answers the check after its COMMIT.
+ */
+enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit)
+{
+	if (!*commit->why && strcmp(commit->before, commit->after) != 0)
+		snprintf(commit->why, sizeof(commit->why),
+			 "the server has read its settings again meanwhile");
+	if (*commit->why)
+		return POSTGRES_UNSHOWN;
+	return commit->is_new && !commit->is_reached ? POSTGRES_AWAITED : POSTGRES_SHOWN;
+}
+
 const char *column_text(const PGresult *rows, int row, const char *name)
 {
 	int column = PQfnumber(rows, name);
@@ -143,29 +277,28 @@ int64_t number_at(const PGresult *rows, int row, int column)
 
 #define WAITING_EVERY_MS 250
 
-/* Waits until the socket is ready, the deadline has passed, or `waiting` is to be called again. */
-static void socket_wait(struct postgres *postgres)
-{
-	struct pollfd pollfd = { .fd = postgres_fd(postgres),
-				 .events = postgres_poll_events(postgres) };
-	int64_t left_ms = postgres_deadline_ms(postgres) - clock_monotonic_ms();
-
-	if (left_ms > 0)
-		poll(&pollfd, 1, (int)(left_ms < WAITING_EVERY_MS ? left_ms : WAITING_EVERY_MS));
-}
-
-/* What happens next; the session is lost when `patience`, unless it is NULL, ends the wait. */
+/*
+ * Waits for the next event. The session is lost when `patience`, unless it is NULL, ends the wait.
+ */
 static enum postgres_event event_wait(struct postgres *postgres,
 				      const struct postgres_patience *patience)
 {
 	enum postgres_event event;
 
 	while ((event = postgres_step(postgres, clock_monotonic_ms())) == POSTGRES_NOTHING) {
+		struct pollfd pollfd = { .fd = postgres_fd(postgres),
+					 .events = postgres_poll_events(postgres) };
+		int64_t left_ms;
+
 		if (patience && patience->waiting && patience->waiting(patience->context)) {
 			postgres_lose(postgres, "the wait was ended");
 			return POSTGRES_LOST;
 		}
-		socket_wait(postgres);
+		left_ms = postgres_deadline_ms(postgres) - clock_monotonic_ms();
+		if (left_ms > WAITING_EVERY_MS)
+			left_ms = WAITING_EVERY_MS;
+		if (left_ms > 0)
+			poll(&pollfd, 1, (int)left_ms);
 	}
 	return event;
 }

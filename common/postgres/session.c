@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/postgres/tls.h"
 #include "common/resolving.h"
 #include "common/silence.h"
 #include "embed.h"
@@ -22,7 +21,7 @@
 #define CHECK "commit_check" /* as SQL prepares it */
 #define STEADY_MS 2000       /* a session that lasted this long resets the backoff */
 #define LOOK_UP_MS 50        /* between two looks whether the name has been looked up */
-#define HOST_MS 2000         /* for one of several hosts: then the next one */
+#define HOST_MS 2000         /* the limit for one of several hosts; then the next one is tried */
 #define IDLE_SESSION_TIMEOUT "57P05"
 /*
  * For so long after a session was connected, and after the server has read its settings again, a
@@ -35,7 +34,7 @@
 enum state { DOWN, CONNECTING, SETTING, PROBING, CHECKING, PREPARING, IDLE, BUSY };
 
 /* The parts of the pipeline of a statement whose COMMIT is judged; each ends with a Sync. */
-enum part { PART_BEFORE, PART_STATEMENT, PART_AFTER, PARTS_N };
+enum commit_part { PART_BEFORE, PART_STATEMENT, PART_AFTER, PARTS_N };
 
 struct postgres {
 	struct postgres_options options;
@@ -48,29 +47,29 @@ struct postgres {
 	int64_t probed_ms;                 /* PROBING: when the session was told to end, */
 	int is_timely, is_expired;         /* it answered before it could, and it did */
 	int64_t deadline_ms;
-	PGresult *result; /* of the last statement; of several the first error */
-	int is_in_doubt;  /* its COMMIT is only on this server */
-	int is_judged;    /* its COMMIT is, by the two checks around it */
-	enum part part;   /* of its pipeline; PARTS_N: that is over */
+	PGresult *result;      /* of the last statement; if it was several, the first error */
+	int is_in_doubt;       /* the COMMIT is only on this server */
+	int is_judged;         /* the COMMIT is judged by the two checks around it */
+	enum commit_part part; /* the current one of the pipeline; PARTS_N: it is over */
 	struct postgres_commit commit;
-	char position[POSITION_SIZE]; /* of the WAL after it; "": not read yet */
+	char position[POSITION_SIZE]; /* in the WAL after the COMMIT; "": not read yet */
 	int64_t reached_again_ms;     /* the next look at the standbys; 0: none waits */
 	enum postgres_failure failure;
 	char sqlstate[6];
 	char why[WHY_SIZE], why_long[WHY_SIZE];
-	/* of the session */
+	/* The session: */
 	int64_t lock_timeout_ms;
 	const char *application_name;
 	int64_t since_ms;
 	char loaded[POSTGRES_LOADED_SIZE]; /* when the server has read its settings */
 	int64_t new_names_ms;              /* until then the standbys are asked after each COMMIT */
 	uint64_t connects_n;
-	/* of the attempts */
-	char *host; /* whose name another thread looks up; NULL: there is none */
+	/* The attempts to connect: */
+	char *host; /* the name that another thread looks up; NULL: none */
 	struct resolving *resolving;
-	size_t hosts_n;   /* of the URL */
-	size_t host_at;   /* the one that it leads to, or with which the next attempt begins */
-	int64_t retry_ms; /* none before */
+	size_t hosts_n;   /* how many the URL has */
+	size_t host_at;   /* the one that is connected, or with which the next attempt begins */
+	int64_t retry_ms; /* no attempt before this time */
 	struct backoff backoff;
 	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
 };
@@ -133,24 +132,9 @@ void postgres_free(struct postgres *postgres)
 	free(postgres);
 }
 
-static void loss_log(struct postgres *postgres, int64_t wait_ms)
-{
-	int was_up = postgres_up(postgres);
-	const char *event = was_up ? postgres->options.lost_event
-				   : postgres->options.unreachable_event;
-
-	if (!event || (!was_up && strcmp(postgres->told, postgres->why) == 0))
-		return;
-	memcpy(postgres->told, postgres->why, sizeof(postgres->told));
-	if (wait_ms)
-		log_warn(event, LOG_S("why", postgres->why), LOG_I("again_in_ms", wait_ms));
-	else
-		log_warn(event, LOG_S("why", postgres->why));
-}
-
 /*
- * The pause begins; returns how long it is. The next attempt does not begin with the same host: it
- * may be gone, and would take its time again.
+ * Begins the pause, and returns how long it is. The next attempt does not begin with the same host:
+ * it may be gone, and would take its time again.
  */
 static int64_t pause_begin(struct postgres *postgres)
 {
@@ -165,12 +149,25 @@ static int64_t pause_begin(struct postgres *postgres)
 	return wait_ms;
 }
 
-/* `why` NULL: as it is. */
+/* Ends the session or the attempt, and logs that. `why` NULL: the reason was kept before. */
 static void down(struct postgres *postgres, const char *why)
 {
+	const char *event;
+	int64_t wait_ms;
+	int was_up;
+
 	if (why)
 		why_keep(postgres, why);
-	loss_log(postgres, pause_begin(postgres));
+	wait_ms = pause_begin(postgres);
+	was_up = postgres_up(postgres);
+	event = was_up ? postgres->options.lost_event : postgres->options.unreachable_event;
+	if (event && (was_up || strcmp(postgres->told, postgres->why) != 0)) {
+		memcpy(postgres->told, postgres->why, sizeof(postgres->told));
+		if (wait_ms)
+			log_warn(event, LOG_S("why", postgres->why), LOG_I("again_in_ms", wait_ms));
+		else
+			log_warn(event, LOG_S("why", postgres->why));
+	}
 	postgres_close(postgres);
 }
 
@@ -195,7 +192,7 @@ void postgres_fail(struct postgres *postgres)
 		log_warn(postgres->options.refused_event, LOG_S("why", postgres->why));
 }
 
-/* NULL: as libpq says. */
+/* As down(), but with NULL the reason is what libpq says. */
 static enum postgres_event lost(struct postgres *postgres, const char *why)
 {
 	down(postgres, why ? why : PQerrorMessage(postgres->libpq));
@@ -203,52 +200,25 @@ static enum postgres_event lost(struct postgres *postgres, const char *why)
 }
 
 /*
- * A COMMIT that is cancelled while it waits for a synchronous standby succeeds, with a warning. Its
- * text depends on lc_messages, and functions may RAISE a WARNING with the same SQLSTATE.
+ * Takes what the server notes; libpq would write it to standard error, between the lines of the
+ * log. A COMMIT that is cancelled while it waits for a synchronous standby succeeds, with a
+ * warning. Its text depends on lc_messages, and functions may RAISE a WARNING with the same
+ * SQLSTATE.
  */
-static int is_wait_cancelled(const PGresult *result)
-{
-	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE),
-		   *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
-
-	return sqlstate && function && strcmp(sqlstate, "01000") == 0 &&
-	       strcmp(function, "SyncRepWaitForLSN") == 0;
-}
-
-/*
- * What waits for a standby is released without a warning when synchronous_standby_names is cleared.
- * The postmaster tells all sessions before the checkpointer, which releases them: a session that
- * was released has read its settings again before it answers the check after its COMMIT.
- */
-enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit)
-{
-	if (!*commit->why && strcmp(commit->before, commit->after) != 0)
-		snprintf(commit->why, sizeof(commit->why),
-			 "the server has read its settings again meanwhile");
-	if (*commit->why)
-		return POSTGRES_UNSHOWN;
-	return commit->is_new && !commit->is_reached ? POSTGRES_AWAITED : POSTGRES_SHOWN;
-}
-
-static int is_expiry(const PGresult *result)
-{
-	const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-
-	return sqlstate && strcmp(sqlstate, IDLE_SESSION_TIMEOUT) == 0;
-}
-
-/* libpq would write them to standard error, between the lines of the log. */
 static void notice(void *data, const PGresult *result)
 {
 	struct postgres *postgres = data;
-	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY),
+		   *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE),
+		   *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
 	char line[256];
 
 	if (postgres->state == PROBING) {
-		postgres->is_expired |= is_expiry(result);
+		postgres->is_expired |= sqlstate && strcmp(sqlstate, IDLE_SESSION_TIMEOUT) == 0;
 		return;
 	}
-	postgres->is_in_doubt |= is_wait_cancelled(result);
+	postgres->is_in_doubt |= sqlstate && function && strcmp(sqlstate, "01000") == 0 &&
+				 strcmp(function, "SyncRepWaitForLSN") == 0;
 	if (postgres->options.notice)
 		postgres->options.notice(postgres->options.context, text ? text : "");
 	if (!postgres->options.notice_event)
@@ -258,29 +228,12 @@ static void notice(void *data, const PGresult *result)
 	log_warn(postgres->options.notice_event, LOG_S("why", line));
 }
 
-#define HOST_KEYWORDS 3
-
-static void hosts_rotate(const struct postgres *postgres, const char *keywords[HOST_KEYWORDS],
-			 char *values[HOST_KEYWORDS])
-{
-	static const char *const lists[HOST_KEYWORDS] = { "host", "hostaddr", "port" };
-	PQconninfoOption *options = checked(PQconninfoParse(postgres->options.url, NULL));
-	size_t n = 0;
-
-	for (size_t i = 0; i < HOST_KEYWORDS; i++) {
-		values[n] = postgres_list_rotate(postgres_option(options, lists[i]),
-						 postgres->host_at);
-		if (values[n])
-			keywords[n++] = lists[i];
-	}
-	PQconninfoFree(options);
-}
-
 #define OWN_KEYWORDS 5
+#define HOST_KEYWORDS 3
 #define TEXT(number) #number
 #define STRING(constant) TEXT(constant)
 
-/* The time of the host that libpq has come to, and which libpq does not limit. */
+/* Limits the time of the host that libpq has come to: libpq does not. */
 static void host_begin(struct postgres *postgres, int64_t now_ms)
 {
 	int64_t limit_ms = postgres->options.connect_timeout_ms;
@@ -291,7 +244,7 @@ static void host_begin(struct postgres *postgres, int64_t now_ms)
 	postgres->deadline_ms = now_ms + limit_ms;
 }
 
-/* libpq has begun. 0, or -1. */
+/* To be called when libpq has begun to connect. 0, or -1. */
 static int connecting_begin(struct postgres *postgres, int64_t now_ms)
 {
 	char why[WHY_SIZE];
@@ -308,9 +261,10 @@ static int connecting_begin(struct postgres *postgres, int64_t now_ms)
 	return -1;
 }
 
-/* `address` is that of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
+/* `address` is the address of the URL's host; with NULL libpq looks it up, and blocks meanwhile. */
 static int connect_start(struct postgres *postgres, const char *address, int64_t now_ms)
 {
+	static const char *const lists[HOST_KEYWORDS] = { "host", "hostaddr", "port" };
 	/* The URL is expanded in place; keywords after it override its own. NULL ends them. */
 	const char *keywords[OWN_KEYWORDS + HOST_KEYWORDS + 1] = {
 		"dbname",          "application_name",    "tcp_user_timeout",
@@ -322,13 +276,25 @@ static int connect_start(struct postgres *postgres, const char *address, int64_t
 		STRING(SILENCE_PROBE_S), address
 	};
 	char *rotated[HOST_KEYWORDS] = { NULL };
+	PQconninfoOption *options = NULL;
+	size_t n = 0;
 
-	if (!address) {
-		hosts_rotate(postgres, keywords + OWN_KEYWORDS, rotated);
-		memcpy(values + OWN_KEYWORDS, rotated, sizeof(rotated));
+	/* Begin with another host than the last attempt. */
+	if (!address)
+		options = checked(PQconninfoParse(postgres->options.url, NULL));
+	for (size_t i = 0; options && i < HOST_KEYWORDS; i++) {
+		rotated[n] = postgres_list_rotate(postgres_option(options, lists[i]),
+						  postgres->host_at);
+		if (!rotated[n])
+			continue;
+		keywords[OWN_KEYWORDS + n] = lists[i];
+		values[OWN_KEYWORDS + n] = rotated[n];
+		n++;
 	}
+	PQconninfoFree(options);
+
 	postgres->libpq = checked(PQconnectStartParams(keywords, values, 1));
-	for (size_t i = 0; i < HOST_KEYWORDS; i++)
+	for (size_t i = 0; i < n; i++)
 		free(rotated[i]);
 	PQsetNoticeReceiver(postgres->libpq, notice, postgres);
 	return connecting_begin(postgres, now_ms);
@@ -360,7 +326,7 @@ int postgres_connect(struct postgres *postgres, int64_t now_ms)
 	return 0;
 }
 
-/* A statement was handed to libpq; `done` is what that returned. */
+/* To be called when a statement was handed to libpq; `done` is what that returned. */
 static void sent(struct postgres *postgres, int done, enum state state, int64_t deadline_ms)
 {
 	result_clear(postgres);
@@ -388,16 +354,30 @@ static void sent(struct postgres *postgres, int done, enum state state, int64_t 
 	" SET standard_conforming_strings = on; SET bytea_output = 'hex';"                   \
 	" SET client_min_messages = 'notice'"
 
-/*
- * The settings of the session: without limits it would wait indefinitely for a lock that is never
- * released. Statements are short, but their estimated cost is not always: then PostgreSQL would
- * compile them first, for a quarter of a second in each new session.
- */
-static void session_set(struct postgres *postgres)
+static enum postgres_event connect_step(struct postgres *postgres, int64_t now_ms)
 {
 	const struct postgres_options *options = &postgres->options;
+	struct pollfd pollfd = { .fd = PQsocket(postgres->libpq),
+				 .events = postgres_poll_events(postgres) };
 	char sql[4096];
 
+	if (poll(&pollfd, 1, 0) <= 0)
+		return POSTGRES_NOTHING;
+	postgres->polling = PQconnectPoll(postgres->libpq);
+	if (postgres->polling == PGRES_POLLING_FAILED)
+		return lost(postgres, NULL);
+	if (postgres->tried != PQhost(postgres->libpq)) {
+		postgres->host_at++;
+		host_begin(postgres, now_ms);
+	}
+	if (postgres->polling != PGRES_POLLING_OK)
+		return POSTGRES_NOTHING;
+
+	/*
+	 * Set the session. Without limits it would wait indefinitely for a lock that is never
+	 * released. Statements are short, but their estimated cost is not always: then PostgreSQL
+	 * would compile them first, for a quarter of a second in each new session.
+	 */
 	PQsetnonblocking(postgres->libpq, 1);
 	postgres->lock_timeout_ms = options->lock_timeout_ms;
 	postgres->application_name = options->application_name;
@@ -412,28 +392,10 @@ static void session_set(struct postgres *postgres)
 		      options->is_synchronous ? "; PREPARE " CHECK " AS " : "",
 		      options->is_synchronous ? sql_query_commit_check : "") < sizeof(sql));
 	sent(postgres, PQsendQuery(postgres->libpq, sql), SETTING, postgres->deadline_ms);
-}
-
-static enum postgres_event connect_step(struct postgres *postgres, int64_t now_ms)
-{
-	struct pollfd pollfd = { .fd = PQsocket(postgres->libpq),
-				 .events = postgres_poll_events(postgres) };
-
-	if (poll(&pollfd, 1, 0) <= 0)
-		return POSTGRES_NOTHING;
-	postgres->polling = PQconnectPoll(postgres->libpq);
-	if (postgres->polling == PGRES_POLLING_FAILED)
-		return lost(postgres, NULL);
-	if (postgres->tried != PQhost(postgres->libpq)) {
-		postgres->host_at++;
-		host_begin(postgres, now_ms);
-	}
-	if (postgres->polling == PGRES_POLLING_OK)
-		session_set(postgres);
 	return POSTGRES_NOTHING;
 }
 
-/* What a check has returned, before the statement or after it. */
+/* Takes what a check has returned, before the statement or after it. */
 static void check_read(struct postgres *postgres, const PGresult *rows)
 {
 	struct postgres_commit *commit = &postgres->commit;
@@ -505,34 +467,26 @@ static int results_read(struct postgres *postgres)
 
 #define UNMIGRATED_TEXT "the database is not migrated to this version, run couponctl migrate: "
 
-/* No such table, column or function: all statements are those of the program. */
-static int is_unmigrated(const char *sqlstate)
-{
-	return strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42703") == 0 ||
-	       strcmp(sqlstate, "42883") == 0;
-}
-
+/* Takes the failure of the statement, if it has failed. */
 static void failure_read(struct postgres *postgres)
 {
 	ExecStatusType status = PQresultStatus(postgres->result);
 	char why[WHY_SIZE];
 	const char *sqlstate;
+	int is_unmigrated;
 
 	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY)
 		return;
 	sqlstate = PQresultErrorField(postgres->result, PG_DIAG_SQLSTATE);
-	snprintf(postgres->sqlstate, sizeof(postgres->sqlstate), "%s", sqlstate ? sqlstate : "");
 	postgres->failure = postgres_classify(sqlstate);
-	snprintf(why, sizeof(why), "%s%s", is_unmigrated(postgres->sqlstate) ? UNMIGRATED_TEXT : "",
+	sqlstate = sqlstate ? sqlstate : "";
+	snprintf(postgres->sqlstate, sizeof(postgres->sqlstate), "%s", sqlstate);
+	/* No such table, column or function: all statements are those of the program. */
+	is_unmigrated = strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42703") == 0 ||
+			strcmp(sqlstate, "42883") == 0;
+	snprintf(why, sizeof(why), "%s%s", is_unmigrated ? UNMIGRATED_TEXT : "",
 		 PQresultErrorMessage(postgres->result));
 	why_keep(postgres, why);
-}
-
-/* Whether the prepared statement is gone, or its result has another type. */
-static int prepared_is_void(const struct postgres *postgres)
-{
-	return postgres->options.prepared && (strcmp(postgres->sqlstate, "26000") == 0 ||
-					      strcmp(postgres->sqlstate, "0A000") == 0);
 }
 
 static void notifications_pass(struct postgres *postgres)
@@ -561,31 +515,16 @@ static enum postgres_event connected(struct postgres *postgres)
 	return POSTGRES_CONNECTED;
 }
 
-/* Whether something between has a connection of its own to PostgreSQL, and was not probed. */
-static int is_pooled(const struct postgres *postgres)
-{
-	return number_at(postgres->result, 0, 0) != PQbackendPID(postgres->libpq) &&
-	       postgres->proved != PQhost(postgres->libpq);
-}
-
 #define PROBE_MS 100
 #define PROBE "SET idle_session_timeout = " STRING(PROBE_MS)
 #define POOLER_TEXT \
 	"pool_mode of the pooler is not session: each transaction may have a session of its own"
 
 /*
- * Lets PostgreSQL end this session once it is idle. If the pooler has kept it for this connection,
- * that ends with it, and another one is opened. If not, the connection goes on with other sessions:
- * without its settings, and maybe of another server, which was not compared.
- */
-static void probe_begin(struct postgres *postgres)
-{
-	postgres->probed_ms = clock_monotonic_ms();
-	postgres->is_timely = postgres->is_expired = 0;
-	sent(postgres, PQsendQuery(postgres->libpq, PROBE), PROBING, postgres->deadline_ms);
-}
-
-/*
+ * A pooler is probed: PostgreSQL ends this session once it is idle. If the pooler has kept it for
+ * this connection, that ends with it, and another one is opened. If not, the connection goes on
+ * with other sessions: without its settings, and maybe of another server, which was not compared.
+ *
  * The end counts if the answer came before it can have been sent: else a pooler that was slow may
  * have passed on both before it took the session back.
  */
@@ -604,54 +543,18 @@ static enum postgres_event probe_step(struct postgres *postgres, int64_t now_ms)
 	return now_ms < postgres->deadline_ms ? POSTGRES_NOTHING : lost(postgres, POOLER_TEXT);
 }
 
-/* The position is as the statement commit_check has it. As libpq: 1, or 0. */
+/* `position` is the argument of commit_check. Returns 1, or 0, as libpq does. */
 static int check_send(struct postgres *postgres, const char *position)
 {
 	return PQsendQueryPrepared(postgres->libpq, CHECK, 1, &position, NULL, NULL, 0);
-}
-
-/* Whether the server waits for a standby at each COMMIT, and this role sees which it is. */
-static void check_begin(struct postgres *postgres, int64_t now_ms)
-{
-	sent(postgres, check_send(postgres, NULL), CHECKING,
-	     now_ms + postgres->options.connect_timeout_ms);
-	postgres->commit = (struct postgres_commit){ .is_new = 1 };
-	postgres->is_judged = 1;
-}
-
-/* Asks whether each synchronous standby has what this server had after the COMMIT. */
-static void reached_ask(struct postgres *postgres)
-{
-	postgres->reached_again_ms = 0;
-	postgres->flushing = check_send(postgres, postgres->position) == 1;
-}
-
-/* A session that only looks something up goes on: this look-up alone fails. */
-static enum postgres_event not_shown(struct postgres *postgres)
-{
-	char why[WHY_SIZE];
-
-	snprintf(why, sizeof(why), POSTGRES_UNSHOWN_TEXT ": %s", postgres->commit.why);
-	if (!postgres->options.judged)
-		return lost(postgres, why);
-	why_keep(postgres, why);
-	result_clear(postgres);
-	postgres->failure = POSTGRES_UNFIT;
-	postgres->state = IDLE;
-	return POSTGRES_ENDED;
-}
-
-/* After an error there was no COMMIT; a look-up without rows has seen none. */
-static int has_committed(const struct postgres *postgres)
-{
-	return postgres->is_judged && postgres->failure == POSTGRES_OK &&
-	       (!postgres->options.judged || PQntuples(postgres->result) > 0);
 }
 
 static enum postgres_event statement_ended(struct postgres *postgres, int64_t now_ms)
 {
 	const struct postgres_options *options = &postgres->options;
 	struct postgres_commit *commit = &postgres->commit;
+	char why[WHY_SIZE];
+	int is_void;
 
 	if (postgres->is_in_doubt)
 		return lost(postgres, POSTGRES_IN_DOUBT_TEXT);
@@ -659,7 +562,10 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 		return lost(postgres, commit->why);
 	if (postgres->state != CHECKING)
 		failure_read(postgres);
-	if (postgres->state == BUSY && has_committed(postgres)) {
+
+	/* After an error there was no COMMIT; a look-up without rows has seen none. */
+	if (postgres->state == BUSY && postgres->is_judged && postgres->failure == POSTGRES_OK &&
+	    (!options->judged || PQntuples(postgres->result) > 0)) {
 		switch (postgres_commit_judge(commit)) {
 		case POSTGRES_SHOWN:
 			break;
@@ -667,21 +573,44 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 			postgres->reached_again_ms = now_ms + REACHED_AGAIN_MS;
 			return POSTGRES_NOTHING;
 		case POSTGRES_UNSHOWN:
-			return not_shown(postgres);
+			snprintf(why, sizeof(why), POSTGRES_UNSHOWN_TEXT ": %s", commit->why);
+			if (!options->judged)
+				return lost(postgres, why);
+			/* A session that only looks something up goes on: the look-up fails. */
+			why_keep(postgres, why);
+			result_clear(postgres);
+			postgres->failure = POSTGRES_UNFIT;
+			postgres->state = IDLE;
+			return POSTGRES_ENDED;
 		}
 	}
-	if (postgres->failure != POSTGRES_OK &&
-	    (postgres->state != BUSY || prepared_is_void(postgres))) {
+
+	/* The prepared statement may be gone, or its result may have another type. */
+	is_void = options->prepared && (strcmp(postgres->sqlstate, "26000") == 0 ||
+					strcmp(postgres->sqlstate, "0A000") == 0);
+	if (postgres->failure != POSTGRES_OK && (postgres->state != BUSY || is_void)) {
 		down(postgres, NULL);
 		return POSTGRES_LOST;
 	}
-	if (postgres->state == SETTING && is_pooled(postgres)) {
-		probe_begin(postgres);
+
+	/* Probe what has a connection of its own to PostgreSQL: something is between. */
+	if (postgres->state == SETTING &&
+	    number_at(postgres->result, 0, 0) != PQbackendPID(postgres->libpq) &&
+	    postgres->proved != PQhost(postgres->libpq)) {
+		postgres->probed_ms = clock_monotonic_ms();
+		postgres->is_timely = postgres->is_expired = 0;
+		sent(postgres, PQsendQuery(postgres->libpq, PROBE), PROBING, postgres->deadline_ms);
 		return POSTGRES_NOTHING;
 	}
-	/* While no standby is waited for, nothing begins: there is no session. */
+	/*
+	 * Check whether the server waits for a standby at each COMMIT, and this role sees which it
+	 * is. While no standby is waited for, nothing begins: there is no session.
+	 */
 	if (postgres->state == SETTING && options->is_synchronous && !options->judged) {
-		check_begin(postgres, now_ms);
+		sent(postgres, check_send(postgres, NULL), CHECKING,
+		     now_ms + options->connect_timeout_ms);
+		*commit = (struct postgres_commit){ .is_new = 1 };
+		postgres->is_judged = 1;
 		return POSTGRES_NOTHING;
 	}
 	if (postgres->state != BUSY && postgres->state != PREPARING && options->prepared) {
@@ -702,10 +631,12 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 {
 	int ended;
 
+	/* Ask whether each synchronous standby has what this server had after the COMMIT. */
 	if (postgres->reached_again_ms > 0 && now_ms < postgres->deadline_ms) {
 		if (now_ms < postgres->reached_again_ms)
 			return POSTGRES_NOTHING;
-		reached_ask(postgres);
+		postgres->reached_again_ms = 0;
+		postgres->flushing = check_send(postgres, postgres->position) == 1;
 	}
 	ended = postgres->reached_again_ms > 0 ? 0 : results_read(postgres);
 	if (ended < 0)
@@ -718,15 +649,6 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 	if (postgres->state == BUSY && postgres->is_judged && postgres->part == PARTS_N)
 		return lost(postgres, POSTGRES_UNSHOWN_TEXT ": " POSTGRES_NOT_REACHED_TEXT);
 	return lost(postgres, "no answer in time");
-}
-
-/* Input at this point is a notice, a notification, or the end of the connection. */
-static enum postgres_event idle_step(struct postgres *postgres)
-{
-	if (postgres_input_read(postgres->libpq) || PQstatus(postgres->libpq) != CONNECTION_OK)
-		return lost(postgres, NULL);
-	notifications_pass(postgres);
-	return POSTGRES_NOTHING;
 }
 
 enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
@@ -746,13 +668,17 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 	case PREPARING:
 	case BUSY:
 		return statement_step(postgres, now_ms);
-	case IDLE:
-		return idle_step(postgres);
+	case IDLE: /* input is a notice, a notification, or the end of the connection */
+		if (postgres_input_read(postgres->libpq) ||
+		    PQstatus(postgres->libpq) != CONNECTION_OK)
+			return lost(postgres, NULL);
+		notifications_pass(postgres);
+		return POSTGRES_NOTHING;
 	}
 	return POSTGRES_NOTHING;
 }
 
-/* Whether its COMMIT is judged: in a transaction that of COMMIT alone. */
+/* Whether the statement's COMMIT is judged: within a transaction only that of COMMIT itself. */
 static int is_to_be_judged(const struct postgres *postgres, const char *sql)
 {
 	const struct postgres_options *options = &postgres->options;

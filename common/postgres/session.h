@@ -17,6 +17,7 @@
 #include "common/postgres/argument.h"
 
 #include <libpq-fe.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -25,14 +26,14 @@
  */
 enum postgres_failure {
 	POSTGRES_OK,
-	/* of the coupons: postgres_of_coupon() */
+	/* It concerns the coupons: postgres_of_coupon(). */
 	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */
 	POSTGRES_AGAIN,     /* 40001, 40P01: another transaction was in the way */
 	/*
-	 * of the session; any other error: a full disk, for instance, or a schema that is not as
-	 * expected
+	 * It concerns the session; any other error: a full disk, for instance, or a schema that is
+	 * not as expected.
 	 */
 	POSTGRES_UNFIT,
 	POSTGRES_DOWN /* there is no session; whether the statement took effect is unknown */
@@ -207,6 +208,15 @@ short postgres_poll_events(const struct postgres *postgres);
 int64_t postgres_deadline_ms(const struct postgres *postgres);
 
 /*
+ * Takes in all input that has arrived. libpq takes only as much of a TLS record as it has space
+ * for; the rest is in OpenSSL then, where poll() does not see it. 0, or -1 when the connection is
+ * lost.
+ */
+int postgres_input_read(PGconn *libpq);
+
+/* Connection strings */
+
+/*
  * Ends the process with a sentence that names `setting` unless libpq can use the string. It repeats
  * nothing of it: libpq's own messages repeat the part that libpq does not understand, which may be
  * the password.
@@ -218,12 +228,35 @@ void postgres_url_check(const char *setting, const char *url);
  */
 char *postgres_url_host(const char *url);
 
-size_t postgres_url_hosts_n(const char *url); /* of one that was checked; 1 if it names none */
+size_t postgres_url_hosts_n(const char *url); /* the URL was checked; 1 if it names none */
 /*
  * A list that is joined by commas, as of hosts, that begins at this place, and has those before it
  * at its end (malloc). NULL: it has fewer than two entries.
  */
 char *postgres_list_rotate(const char *list, size_t place);
+
+/*
+ * Whether libpq can read the files of TLS without waiting: those that are there are regular files.
+ * 0, or -1 with a sentence. After libpq has begun to connect, and before its first step.
+ */
+int postgres_files_check(PGconn *libpq, char *why, size_t size);
+/*
+ * Whether libpq can read its service file without waiting, if the URL or PGSERVICE names a service.
+ * 0, or -1 with a sentence. Before libpq begins to connect, which reads that file.
+ */
+int postgres_service_check(const char *url, char *why, size_t size);
+
+/* The value of one keyword of a connection string; "" when it is absent. */
+const char *postgres_option(const PQconninfoOption *options, const char *keyword);
+
+#define POSTGRES_SSLMODE_SIZE 16
+
+/*
+ * Whether a string that was checked leads to another machine without what proves that it is the
+ * right one: sslmode=verify-full, or gssencmode=require. PGSSLMODE, PGHOST, a service file and so
+ * on count as they do for libpq. Then `sslmode` is what is used instead. Nothing is connected.
+ */
+int postgres_url_is_weak(const char *url, char sslmode[POSTGRES_SSLMODE_SIZE]);
 
 /* Rows */
 

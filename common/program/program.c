@@ -4,7 +4,7 @@
 #include "common/log/log.h"
 #include "common/postgres/session.h"
 #include "common/program/durability.h"
-#include "common/rabbit/url.h"
+#include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
 #include "common/trust.h"

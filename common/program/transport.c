@@ -3,8 +3,8 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/postgres/tls.h"
-#include "common/rabbit/url.h"
+#include "common/postgres/session.h"
+#include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/resolving.h"
 

@@ -4,7 +4,6 @@
 #include "common/fetch.h"
 #include "common/message/json.h"
 #include "common/rabbit/topology.h"
-#include "common/rabbit/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,23 +28,7 @@ static int on_progress(void *stop, curl_off_t a, curl_off_t b, curl_off_t c, cur
 	return *(const atomic_int *)stop;
 }
 
-static cJSON *answer_read(const struct fetch *fetch, char error[RABBIT_ERROR_SIZE])
-{
-	cJSON *answer = fetch->text ? cJSON_ParseWithLength(fetch->text, fetch->len) : NULL;
-	long status = 0;
-
-	check(curl_easy_getinfo(fetch->curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
-	if (status == 200 && answer)
-		return answer;
-	cJSON_Delete(answer);
-	snprintf(error, RABBIT_ERROR_SIZE, "HTTP status %ld%s", status,
-		 status == 401 ? ": the user of COUPON_RABBITMQ_API needs its password, the tag "
-				 "monitoring, and permissions in the vhost"
-			       : "");
-	return NULL;
-}
-
-/* GET of a path of this host. NULL with a sentence in `error`. */
+/* Gets a path from this host. NULL with a sentence in `error`. */
 static cJSON *get(const struct rabbit_host *host, const char *path, const atomic_int *stop,
 		  char error[RABBIT_ERROR_SIZE])
 {
@@ -53,6 +36,7 @@ static cJSON *get(const struct rabbit_host *host, const char *path, const atomic
 	char *url, text[RABBIT_HOST_SIZE];
 	cJSON *answer = NULL;
 	struct fetch fetch;
+	long status = 0;
 	CURLcode code;
 
 	check(asprintf(&url, "%s://%s%s", info->ssl ? "https" : "http",
@@ -68,10 +52,19 @@ static cJSON *get(const struct rabbit_host *host, const char *path, const atomic
 		FETCH_SET(&fetch, CURLOPT_NOPROGRESS, 0L);
 	}
 	code = curl_easy_perform(fetch.curl);
-	if (code == CURLE_OK)
-		answer = answer_read(&fetch, error);
-	else
+	if (code != CURLE_OK) {
 		snprintf(error, RABBIT_ERROR_SIZE, "%s", fetch_why(&fetch, code));
+		goto out;
+	}
+	check(curl_easy_getinfo(fetch.curl, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK);
+	if (status == 200 && fetch.text)
+		answer = cJSON_ParseWithLength(fetch.text, fetch.len);
+	if (!answer)
+		snprintf(error, RABBIT_ERROR_SIZE, "HTTP status %ld%s", status,
+			 status == 401 ? ": the user of COUPON_RABBITMQ_API needs its password, "
+					 "the tag monitoring, and permissions in the vhost"
+				       : "");
+out:
 	fetch_fini(&fetch);
 	free(url);
 	return answer;
@@ -118,35 +111,8 @@ static const cJSON *named(const cJSON *array, const char *name)
 	return NULL;
 }
 
-/* What is told of one queue. NULL: it has no members, as those that are no quorum queues. */
-static cJSON *queue_of(const cJSON *told, const cJSON *lengths)
-{
-	const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(told, "name")),
-		   *leader = cJSON_GetStringValue(cJSON_GetObjectItem(told, "leader"));
-	const cJSON *members = cJSON_GetObjectItem(told, "members"), *messages;
-	cJSON *queue;
-
-	if (!cJSON_IsArray(members))
-		return NULL;
-	queue = checked(cJSON_CreateObject());
-	cJSON_AddStringToObject(queue, "name", name);
-	cJSON_AddItemToObject(queue, "members", names_sorted(members, NULL));
-	cJSON_AddItemToObject(queue, "online",
-			      names_sorted(cJSON_GetObjectItem(told, "online"), NULL));
-	if (leader && *leader)
-		cJSON_AddStringToObject(queue, "leader", leader);
-	else
-		cJSON_AddNullToObject(queue, "leader");
-	messages = cJSON_GetObjectItem(named(lengths, name), "messages");
-	if (cJSON_IsNumber(messages))
-		cJSON_AddNumberToObject(queue, "messages", messages->valuedouble);
-	else
-		cJSON_AddNullToObject(queue, "messages");
-	return queue;
-}
-
-/* Describes the cluster by the three answers. */
-static cJSON *cluster_of(const cJSON *nodes, const cJSON *queues, const cJSON *lengths)
+/* Describes the cluster by the three answers of a host. */
+static cJSON *cluster_describe(const cJSON *nodes, const cJSON *queues, const cJSON *lengths)
 {
 	cJSON *cluster = checked(cJSON_CreateObject()), *names = names_sorted(nodes, "name"),
 	      *array;
@@ -157,16 +123,35 @@ static cJSON *cluster_of(const cJSON *nodes, const cJSON *queues, const cJSON *l
 				n < RABBIT_MEMBERS_WANTED ? n : RABBIT_MEMBERS_WANTED);
 	array = checked(cJSON_AddArrayToObject(cluster, "queues"));
 	for (enum rabbit_queue i = 0; i < RABBIT_QUEUES_N; i++) {
-		const cJSON *told = named(cJSON_GetObjectItem(queues, "items"),
-					  rabbit_queue_places[i].name);
-		cJSON *queue = told ? queue_of(told, cJSON_GetObjectItem(lengths, "items")) : NULL;
+		const char *name = rabbit_queue_places[i].name, *leader;
+		const cJSON *told = named(cJSON_GetObjectItem(queues, "items"), name),
+			    *length = named(cJSON_GetObjectItem(lengths, "items"), name),
+			    *members = cJSON_GetObjectItem(told, "members"), *messages;
+		cJSON *queue;
 
-		if (queue)
-			cJSON_AddItemToArray(array, queue);
+		if (!cJSON_IsArray(members)) /* it is not there, or is no quorum queue */
+			continue;
+		queue = checked(cJSON_CreateObject());
+		cJSON_AddItemToArray(array, queue);
+		cJSON_AddStringToObject(queue, "name", name);
+		cJSON_AddItemToObject(queue, "members", names_sorted(members, NULL));
+		cJSON_AddItemToObject(queue, "online",
+				      names_sorted(cJSON_GetObjectItem(told, "online"), NULL));
+		leader = cJSON_GetStringValue(cJSON_GetObjectItem(told, "leader"));
+		if (leader && *leader)
+			cJSON_AddStringToObject(queue, "leader", leader);
+		else
+			cJSON_AddNullToObject(queue, "leader");
+		messages = cJSON_GetObjectItem(length, "messages");
+		if (cJSON_IsNumber(messages))
+			cJSON_AddNumberToObject(queue, "messages", messages->valuedouble);
+		else
+			cJSON_AddNullToObject(queue, "messages");
 	}
 	return cluster;
 }
 
+/* Asks one host. NULL with a sentence in `error`. */
 static cJSON *host_ask(const struct rabbit_host *host, const char *vhost, const atomic_int *stop,
 		       char error[RABBIT_ERROR_SIZE])
 {
@@ -180,7 +165,7 @@ static cJSON *host_ask(const struct rabbit_host *host, const char *vhost, const 
 	while (n < 3 && (answers[n] = get(host, paths[n], stop, error)))
 		n++;
 	if (n == 3)
-		cluster = cluster_of(answers[2], answers[0], answers[1]);
+		cluster = cluster_describe(answers[2], answers[0], answers[1]);
 	for (int i = 0; i < 3; i++) {
 		cJSON_Delete(answers[i]);
 		free(paths[i]);
@@ -188,38 +173,28 @@ static cJSON *host_ask(const struct rabbit_host *host, const char *vhost, const 
 	return cluster;
 }
 
-static cJSON *hosts_ask(struct rabbit_url *url, const char *vhost, const atomic_int *stop,
-			char error[RABBIT_ERROR_SIZE])
-{
-	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE];
-	cJSON *cluster = NULL;
-	size_t len = 0;
-
-	rabbit_url_shuffle(url);
-	error[0] = '\0';
-	for (size_t i = 0; i < url->hosts_n && !cluster && !(stop && *stop); i++) {
-		cluster = host_ask(&url->hosts[i], vhost, stop, why);
-		if (!cluster && len < RABBIT_ERROR_SIZE)
-			len += (size_t)snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s",
-						len > 0 ? "; " : "",
-						rabbit_host_text(&url->hosts[i], text), why);
-	}
-	return cluster;
-}
-
 cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
 			   char error[RABBIT_ERROR_SIZE])
 {
+	char why[RABBIT_ERROR_SIZE], text[RABBIT_HOST_SIZE], *vhost = NULL;
 	struct rabbit_url amqp, api = { .hosts_n = 0 };
 	cJSON *cluster = NULL;
-	char *vhost;
+	size_t len = 0;
 
-	if (rabbit_url_parse(&amqp, amqp_url, error) == 0 &&
-	    rabbit_api_parse(&api, api_url, error) == 0) {
-		vhost = checked(curl_easy_escape(NULL, amqp.hosts[0].info.vhost, 0));
-		cluster = hosts_ask(&api, vhost, stop, error);
-		curl_free(vhost);
+	if (rabbit_url_parse(&amqp, amqp_url, error) || rabbit_api_parse(&api, api_url, error))
+		goto out;
+	vhost = checked(curl_easy_escape(NULL, amqp.hosts[0].info.vhost, 0));
+	rabbit_url_shuffle(&api);
+	error[0] = '\0';
+	for (size_t i = 0; i < api.hosts_n && !cluster && !(stop && *stop); i++) {
+		cluster = host_ask(&api.hosts[i], vhost, stop, why);
+		if (!cluster && len < RABBIT_ERROR_SIZE)
+			len += (size_t)snprintf(error + len, RABBIT_ERROR_SIZE - len, "%s%s: %s",
+						len > 0 ? "; " : "",
+						rabbit_host_text(&api.hosts[i], text), why);
 	}
+out:
+	curl_free(vhost);
 	rabbit_url_fini(&amqp);
 	rabbit_url_fini(&api);
 	return cluster;
@@ -244,60 +219,58 @@ int rabbit_cluster_least(const cJSON *cluster, const char *list)
 	return least < 0 ? 0 : least;
 }
 
-static int has_name(const cJSON *array, const char *name)
-{
-	const cJSON *item;
-
-	cJSON_ArrayForEach(item, array) if (strcmp(cJSON_GetStringValue(item), name) == 0) return 1;
-	return 0;
-}
-
 #define NAMES_SIZE 512
 
-/* At most `most` of those in `all` that are not in `some`, each after `before`. Returns `out`. */
+/*
+ * Lists at most `most` of the names in `all` that are not in `some`, each between `before` and
+ * `after`. Returns `out`.
+ */
 static char *names_missing(const cJSON *all, const cJSON *some, int most, const char *before,
 			   const char *after, char out[NAMES_SIZE])
 {
-	const cJSON *item;
+	const cJSON *item, *other;
 	size_t len = 0;
 
 	out[0] = '\0';
-	cJSON_ArrayForEach(item, all) if (!has_name(some, cJSON_GetStringValue(item)) &&
-					  most-- > 0 && len < NAMES_SIZE)
-		len += (size_t)snprintf(out + len, NAMES_SIZE - len, "%s%s%s%s",
-					len > 0 ? ", " : "", before, cJSON_GetStringValue(item),
-					after);
+	cJSON_ArrayForEach(item, all)
+	{
+		const char *name = cJSON_GetStringValue(item);
+		int is_missing = 1;
+
+		cJSON_ArrayForEach(other, some)
+			is_missing &= strcmp(cJSON_GetStringValue(other), name) != 0;
+		if (is_missing && most-- > 0 && len < NAMES_SIZE)
+			len += (size_t)snprintf(out + len, NAMES_SIZE - len, "%s%s%s%s",
+						len > 0 ? ", " : "", before, name, after);
+	}
 	return out;
-}
-
-static void queue_warnings(const cJSON *cluster, const cJSON *queue, cJSON *array)
-{
-	const cJSON *nodes = cJSON_GetObjectItem(cluster, "nodes"),
-		    *members = cJSON_GetObjectItem(queue, "members"),
-		    *online = cJSON_GetObjectItem(queue, "online");
-	const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "name"));
-	int wanted = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(cluster, "wanted")),
-	    members_n = cJSON_GetArraySize(members);
-	char names[NAMES_SIZE];
-
-	if (members_n < wanted)
-		json_sentence_add(array, "rabbitmq: %s has %d of %d wanted members: %s", name,
-				  members_n, wanted,
-				  names_missing(nodes, members, wanted - members_n,
-						"run rabbitmq-queues grow ", " all", names));
-	if (cJSON_GetArraySize(online) < members_n)
-		json_sentence_add(array,
-				  "rabbitmq: of %d members of %s %d are online: start RabbitMQ on "
-				  "%s, or, if it is lost for good, run rabbitmqctl "
-				  "forget_cluster_node for it",
-				  members_n, name, cJSON_GetArraySize(online),
-				  names_missing(members, online, members_n, "", "", names));
 }
 
 void rabbit_cluster_warnings(const cJSON *cluster, cJSON *array)
 {
-	const cJSON *queue;
+	const cJSON *nodes = cJSON_GetObjectItem(cluster, "nodes"), *queue;
+	int wanted = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(cluster, "wanted"));
 
 	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(cluster, "queues"))
-		queue_warnings(cluster, queue, array);
+	{
+		const cJSON *members = cJSON_GetObjectItem(queue, "members"),
+			    *online = cJSON_GetObjectItem(queue, "online");
+		const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "name"));
+		int members_n = cJSON_GetArraySize(members), online_n = cJSON_GetArraySize(online);
+		char names[NAMES_SIZE];
+
+		if (members_n < wanted)
+			json_sentence_add(array, "rabbitmq: %s has %d of %d wanted members: %s",
+					  name, members_n, wanted,
+					  names_missing(nodes, members, wanted - members_n,
+							"run rabbitmq-queues grow ", " all",
+							names));
+		if (online_n < members_n)
+			json_sentence_add(array,
+					  "rabbitmq: of %d members of %s %d are online: start "
+					  "RabbitMQ on %s, or, if it is lost for good, run "
+					  "rabbitmqctl forget_cluster_node for it",
+					  members_n, name, online_n,
+					  names_missing(members, online, members_n, "", "", names));
+	}
 }

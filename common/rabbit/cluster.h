@@ -1,7 +1,7 @@
 /*
  * What RabbitMQ tells about the queues of a cluster: on which nodes they have members, which of
- * them leads, and how long they are. AMQP tells none of it but the length: the management API is
- * asked, a plugin, on the nodes of COUPON_RABBITMQ_API.
+ * them leads, and how long they are. AMQP tells only the length, so the management API, a plugin,
+ * is asked on the nodes of COUPON_RABBITMQ_API.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 
 /*
- * RabbitMQ gives so many members to a queue that is declared on a cluster of as many nodes or more:
- * with fewer one is missing.
+ * RabbitMQ gives this many members to a queue that is declared on a cluster with at least as many
+ * nodes.
  */
 #define RABBIT_MEMBERS_WANTED 3
 
@@ -28,10 +28,10 @@
 cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
 			   char error[RABBIT_ERROR_SIZE]);
 
-/* One of the queues, or NULL; of no cluster too. */
+/* Finds a queue, or NULL; also NULL when `cluster` is NULL. */
 const cJSON *rabbit_cluster_queue(const cJSON *cluster, const char *name);
 
-/* The least of all queues: how many members they have, or how many of them are online. */
+/* The length of the shortest `list`, "members" or "online", of all queues. */
 int rabbit_cluster_least(const cJSON *cluster, const char *list);
 
 /*

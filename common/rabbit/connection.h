@@ -1,25 +1,78 @@
 /*
- * A connection to RabbitMQ: bounded in time, one channel, heartbeats, and the client capabilities
- * that couponmq needs (connection.blocked, consumer_cancel_notify, basic.nack, publisher_confirms).
- * Every call blocks. A connection belongs to one thread.
+ * Where RabbitMQ is, and a connection to it: bounded in time, one channel, heartbeats, and the
+ * client capabilities that couponmq needs (connection.blocked, consumer_cancel_notify, basic.nack,
+ * publisher_confirms). Every call blocks. A connection belongs to one thread.
  */
 #pragma once
 
-#include "common/rabbit/url.h"
-
+#include <stddef.h>
 #include <stdint.h>
 
+/* Newer versions have them in a folder and warn about the old names; 0.11 has only those. */
+#if __has_include(<rabbitmq-c/amqp.h>)
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/framing.h>
+#include <rabbitmq-c/ssl_socket.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+/*
+ * AMQP_URL: the hosts of a cluster, with the user, the password and the vhost that all have; and
+ * COUPON_RABBITMQ_API, the same for the management API.
+ */
+
+#define RABBIT_URL_FORM                                                                     \
+	"amqp://user:password@host:port/vhost, with host:port,host:port for a cluster, or " \
+	"amqps://… with TLS"
+#define RABBIT_ERROR_SIZE 1024 /* for a cluster it has what each host has answered */
+#define RABBIT_API_FORM \
+	"http://user:password@host:port, with host:port,host:port for a cluster, or https://…"
+#define RABBIT_HOSTS_MAX 16
+#define RABBIT_HOST_SIZE 280 /* rabbit_host_text(): a name has 253 characters at most */
+
+struct rabbit_url {
+	char *user, *password, *vhost; /* for all hosts; NULL: the library's default */
+	size_t hosts_n;                /* at least one */
+	struct rabbit_host {
+		struct amqp_connection_info info; /* its strings are in `text` and above */
+		char *text;
+	} hosts[RABBIT_HOSTS_MAX];
+};
+
+/*
+ * 0, or -1 with a sentence in `error`, which has no part of the URL, since that has a password. To
+ * be followed by rabbit_url_fini() in both cases.
+ */
+int rabbit_url_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE]);
+/* Parses COUPON_RABBITMQ_API as rabbit_url_parse(); `info.vhost` has no meaning. */
+int rabbit_api_parse(struct rabbit_url *url, const char *text, char error[RABBIT_ERROR_SIZE]);
+void rabbit_url_fini(struct rabbit_url *url);
+
+/* Puts the hosts in random order, so that the connections of many processes are spread. */
+void rabbit_url_shuffle(struct rabbit_url *url);
+
+/* host:port, or [address]:port. Returns `out`. */
+char *rabbit_host_text(const struct rabbit_host *host, char out[RABBIT_HOST_SIZE]);
+
 #define RABBIT_CHANNEL 1
-/* to connect and log in, each RPC; opening in all, with what is declared then, twice that */
+/*
+ * The limit for connecting and logging in, and for each RPC. Opening as a whole, with what is
+ * declared then, may take twice that.
+ */
 #define RABBIT_TIMEOUT_S 5
 /*
- * Where there are several hosts, opening in all: then the next one. A queue whose leader is lost
- * may not answer at all what was asked before another leads.
+ * The limit for opening as a whole where there are several hosts; then the next one is tried. A
+ * queue whose leader is lost may never answer what was asked before another member leads.
  */
 #define RABBIT_CLUSTER_TIMEOUT_S 2
 /*
- * The client's proposal; the broker may choose less. On a connection on which nothing else is sent
- * a machine that is deaf is noticed so much later than after SILENCE_MS.
+ * The client's proposal; the broker may choose less. On an idle connection a machine that does not
+ * answer is noticed this much later than after SILENCE_MS.
  */
 #define RABBIT_HEARTBEAT_S 3
 
@@ -37,7 +90,7 @@
 #define AMQP_DEAD_QUEUE "coupon.receive.dead"
 /* Events, for other systems; who may read it can read no receives. */
 #define AMQP_EVENT_EXCHANGE "coupon.event"
-#define AMQP_MOVING_SUFFIX ".moving" /* of the name of a queue during couponctl queue move */
+#define AMQP_MOVING_SUFFIX ".moving" /* ends the name of a queue during couponctl queue move */
 #define AMQP_DEAD_REASON "x-couponmq-reason" /* header of a dead-lettered message */
 
 /*
@@ -67,7 +120,7 @@ amqp_connection_state_t rabbit_connection_begin(const char *url, int confirms,
 int rabbit_channel_reopen(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
 			  char error[RABBIT_ERROR_SIZE]);
 
-/* The next RPC may take the rest of the time for all of them. */
+/* Limits the next RPC to the time that is left until `deadline_ms`. */
 void rabbit_time_left_set(amqp_connection_state_t connection, int64_t deadline_ms);
 /* Each RPC may take RABBIT_TIMEOUT_S again. */
 void rabbit_time_restore(amqp_connection_state_t connection);

@@ -5,11 +5,52 @@
  */
 #pragma once
 
-#include "common/rabbit/connection.h"
-#include "common/rabbit/envelope.h"
 #include "common/rabbit/topology.h"
 
 #include <stdint.h>
+
+/*
+ * A message as received: the body, and the properties that couponmq uses or passes on.
+ */
+
+/* A longer body is truncated to this size; the script builds at most a twentieth of it. */
+#define ENVELOPE_BODY_MAX 1048576
+
+/* The header of a tracked publish: its delivery tag, which identifies a returned message. */
+#define ENVELOPE_TAG_HEADER "x-couponmq-tag"
+
+struct envelope {
+	int64_t delivery_count; /* how many times a quorum queue delivered it before */
+	int64_t publish_tag;    /* the tag of the publish of a returned message; 0: none */
+	/* The properties that are kept; one without its flag is empty. */
+	amqp_basic_properties_t properties;
+	uint64_t body_size; /* the length that was sent */
+	size_t body_len;    /* the length that is kept, at most ENVELOPE_BODY_MAX */
+	size_t body_room;
+	char *body;
+};
+
+/* Reads the value of a header that is an integer of any width. 0, or -1: it is no integer. */
+int envelope_integer(const amqp_field_value_t *value, int64_t *number);
+/* The delivery count of a message; 0 when it has none. */
+int64_t envelope_delivery_count(const amqp_basic_properties_t *properties);
+
+struct envelope *envelope_new(const amqp_basic_properties_t *properties, uint64_t body_size);
+/* A new envelope with the properties of `whole`, but with this correlation id and body: copied. */
+struct envelope *envelope_new_part(const struct envelope *whole, amqp_bytes_t correlation_id,
+				   const char *body, size_t len);
+void envelope_free(void *envelope); /* NULL is allowed */
+
+/* Adds a piece of the body; `*left` is how much of it is still missing. */
+void envelope_append(struct envelope *envelope, amqp_bytes_t piece, uint64_t *left);
+
+/* A queue to consume. The name of the queue is the consumer tag as well. */
+struct rabbit_source {
+	const char *queue; /* a constant, unique among the sources of a link */
+	uint16_t prefetch; /* un-acked deliveries at most; 0: the broker expects no acks (no-ack) */
+};
+
+#define RABBIT_SOURCES_MAX 4
 
 struct rabbit_link;
 
@@ -51,7 +92,7 @@ void rabbit_link_close(struct rabbit_link *link, int politely);
 
 /*
  * Begins to connect when it is down and an attempt is due. Does not block: a thread connects
- * (topology.h).
+ *.
  */
 void rabbit_link_step(struct rabbit_link *link, int64_t now_ms);
 /*

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
+struct confirm_entry {
 	void *item; /* NULL: settled */
 	int returned;
 };
@@ -16,14 +16,15 @@ struct entry {
 struct confirm_window {
 	confirm_fn *done;
 	void *context;
-	struct entry *ring; /* `size` entries, a power of two; tag t stands at t & (size - 1) */
+	struct confirm_entry
+		*ring; /* `size` entries, a power of two; tag t stands at t & (size - 1) */
 	size_t size;
 	size_t open;
 	uint64_t first; /* the oldest tag still open, or `next` */
 	uint64_t next;
 };
 
-static struct entry *entry_at(const struct confirm_window *window, uint64_t tag)
+static struct confirm_entry *entry_at(const struct confirm_window *window, uint64_t tag)
 {
 	return &window->ring[tag & (window->size - 1)];
 }
@@ -48,31 +49,27 @@ void confirm_free(struct confirm_window *window)
 	free(window);
 }
 
-static void ring_grow(struct confirm_window *window)
+uint64_t confirm_push(struct confirm_window *window, void *item)
 {
 	struct confirm_window larger = *window;
 
-	larger.size *= 2;
-	larger.ring = checked(calloc(larger.size, sizeof(*larger.ring)));
-	for (uint64_t tag = window->first; tag != window->next; tag++)
-		*entry_at(&larger, tag) = *entry_at(window, tag);
-	free(window->ring);
-	*window = larger;
-}
-
-uint64_t confirm_push(struct confirm_window *window, void *item)
-{
 	check(item != NULL);
-	if (window->next - window->first == window->size)
-		ring_grow(window);
-	*entry_at(window, window->next) = (struct entry){ .item = item };
+	if (window->next - window->first == window->size) {
+		larger.size *= 2;
+		larger.ring = checked(calloc(larger.size, sizeof(*larger.ring)));
+		for (uint64_t tag = window->first; tag != window->next; tag++)
+			*entry_at(&larger, tag) = *entry_at(window, tag);
+		free(window->ring);
+		*window = larger;
+	}
+	*entry_at(window, window->next) = (struct confirm_entry){ .item = item };
 	window->open++;
 	return window->next++;
 }
 
 static void entry_settle(struct confirm_window *window, uint64_t tag, enum confirm_result result)
 {
-	struct entry *entry = entry_at(window, tag);
+	struct confirm_entry *entry = entry_at(window, tag);
 	void *item = entry->item;
 
 	if (!item)
@@ -102,7 +99,7 @@ int confirm_return(struct confirm_window *window, int (*same)(const void *item, 
 		   const void *wanted)
 {
 	for (uint64_t tag = window->first; tag != window->next; tag++) {
-		struct entry *entry = entry_at(window, tag);
+		struct confirm_entry *entry = entry_at(window, tag);
 
 		if (entry->item && !entry->returned && same(entry->item, wanted)) {
 			entry->returned = 1;
@@ -155,26 +152,23 @@ struct rabbit_publisher {
 
 static char reply_item; /* the item of every reply in the confirm window */
 
-static void way_note(struct rabbit_publisher *publisher, size_t way, enum confirm_result result)
+static void item_done(void *context, void *item, enum confirm_result result)
 {
-	int64_t *since_ms = &publisher->refused_since_ms[way], now_ms = clock_monotonic_ms();
+	struct rabbit_publisher *publisher = context;
+	int64_t now_ms = clock_monotonic_ms(), *since_ms;
+	size_t way;
 
+	if (item == &reply_item)
+		return;
+	way = publisher->port->way ? publisher->port->way(item) : 0;
 	check(way < RABBIT_PUBLISHER_WAYS);
+	since_ms = &publisher->refused_since_ms[way];
 	if (result == CONFIRM_DONE)
 		*since_ms = 0;
 	else if (!*since_ms)
 		*since_ms = now_ms;
 	else if (now_ms - *since_ms >= REFUSED_MAX_MS)
 		publisher->refused_long = 1;
-}
-
-static void item_done(void *context, void *item, enum confirm_result result)
-{
-	struct rabbit_publisher *publisher = context;
-
-	if (item == &reply_item)
-		return;
-	way_note(publisher, publisher->port->way ? publisher->port->way(item) : 0, result);
 	publisher->port->done(publisher->context, item, result);
 }
 
@@ -286,23 +280,6 @@ size_t rabbit_publisher_open(const struct rabbit_publisher *publisher)
 	return confirm_open(publisher->window);
 }
 
-/* Adds the message's tag to its headers. */
-static void tag_add(amqp_basic_properties_t *properties, uint64_t tag,
-		    amqp_table_entry_t headers[HEADERS_MAX + 1])
-{
-	int n = 0;
-
-	if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
-		for (; n < properties->headers.num_entries && n < HEADERS_MAX; n++)
-			headers[n] = properties->headers.entries[n];
-	headers[n].key = amqp_cstring_bytes(ENVELOPE_TAG_HEADER);
-	headers[n].value.kind = AMQP_FIELD_KIND_I64;
-	headers[n].value.value.i64 = (int64_t)tag;
-	properties->headers.entries = headers;
-	properties->headers.num_entries = n + 1;
-	properties->_flags |= AMQP_BASIC_HEADERS_FLAG;
-}
-
 void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *exchange,
 			   const char *routing_key, const amqp_basic_properties_t *properties,
 			   amqp_bytes_t body, void *item)
@@ -310,6 +287,7 @@ void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *excha
 	amqp_basic_properties_t all = *properties;
 	amqp_table_entry_t headers[HEADERS_MAX + 1];
 	uint64_t tag;
+	int n = 0;
 
 	check(rabbit_link_up(publisher->link));
 	/* First into the window: a publish that fails half-way may have arrived. */
@@ -317,8 +295,19 @@ void rabbit_publisher_send(struct rabbit_publisher *publisher, const char *excha
 	if (publisher->declare_again && rabbit_link_declare(publisher->link))
 		return;
 	publisher->declare_again = 0;
-	if (!publisher->port->same && !publisher->port->drops_unrouted)
-		tag_add(&all, tag, headers);
+
+	/* Add the tag to the headers, to recognise the message if it is returned. */
+	if (!publisher->port->same && !publisher->port->drops_unrouted) {
+		if (all._flags & AMQP_BASIC_HEADERS_FLAG)
+			for (; n < all.headers.num_entries && n < HEADERS_MAX; n++)
+				headers[n] = all.headers.entries[n];
+		headers[n].key = amqp_cstring_bytes(ENVELOPE_TAG_HEADER);
+		headers[n].value.kind = AMQP_FIELD_KIND_I64;
+		headers[n].value.value.i64 = (int64_t)tag;
+		all.headers.entries = headers;
+		all.headers.num_entries = n + 1;
+		all._flags |= AMQP_BASIC_HEADERS_FLAG;
+	}
 	all.delivery_mode = AMQP_DELIVERY_PERSISTENT;
 	all._flags |= AMQP_BASIC_DELIVERY_MODE_FLAG;
 	rabbit_link_publish(publisher->link, exchange, amqp_cstring_bytes(routing_key),

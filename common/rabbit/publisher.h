@@ -82,8 +82,8 @@ struct rabbit_publisher_port {
 	int (*same)(const void *item, const void *wanted);
 	/*
 	 * The way of an item, below RABBIT_PUBLISHER_WAYS: messages of one way go to the same
-	 * queue. A queue that refuses them for long is recognised although those of other ways are
-	 * confirmed, and a new connection is opened. NULL: there is one way.
+	 * queue. A queue that refuses them for long is recognised although messages of other ways
+	 * are confirmed, and a new connection is opened. NULL: there is one way.
 	 */
 	size_t (*way)(const void *item);
 	/*
@@ -93,8 +93,8 @@ struct rabbit_publisher_port {
 	int drops_unrouted;
 	void (*opened)(void *context);
 	void (*lost)(void *context); /* after every open item has ended as CONFIRM_LOST */
-	void (*queue)(void *context, const char *name, uint32_t ready); /* as of a link */
-	/* A queue that is consumed on the same channel, and its deliveries as those of a link. */
+	void (*queue)(void *context, const char *name, uint32_t ready); /* as a link calls it */
+	/* A queue that is consumed on the same channel; its deliveries, as a link passes them. */
 	const struct rabbit_source *source;
 	void (*delivered)(void *context, size_t source, uint64_t tag, struct envelope *envelope);
 };

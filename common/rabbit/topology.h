@@ -12,7 +12,6 @@
 #pragma once
 
 #include "common/rabbit/connection.h"
-#include "common/rabbit/url.h"
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
@@ -41,6 +40,12 @@ struct rabbit_queue_place {
 extern const struct rabbit_queue_place rabbit_queue_places[RABBIT_QUEUES_N];
 
 /*
+ * Declares and binds all of it, as far as that is necessary, until `deadline_ms`. 0, or -1 with
+ * `error`.
+ */
+int rabbit_topology_declare(amqp_connection_state_t connection, int confirms, int64_t deadline_ms,
+			    char error[RABBIT_ERROR_SIZE]);
+/*
  * Declares and binds all of it without waiting: should the broker refuse, it closes the channel.
  * Returns a status of the library.
  */
@@ -59,44 +64,3 @@ int rabbit_queue_declare(amqp_connection_state_t connection, int confirms, const
  */
 int rabbit_topology_differing_n(void);
 void rabbit_topology_warnings(cJSON *array);
-
-/*
- * Opens an AMQP connection in a thread of its own: connecting, logging in, declaring and starting
- * the consumers take many round trips, and the caller's thread does not wait for them.
- */
-
-struct rabbit_opening;
-
-/* A queue to consume. The name of the queue is the consumer tag as well. */
-struct rabbit_source {
-	const char *queue; /* a constant, unique among the sources of a link */
-	uint16_t prefetch; /* un-acked deliveries at most; 0: the broker expects no acks (no-ack) */
-};
-
-#define RABBIT_SOURCES_MAX 4
-
-struct rabbit_opening_plan {
-	int confirms; /* for publishing */
-	int passive;  /* declares nothing */
-	size_t sources_n;
-	struct rabbit_source sources[RABBIT_SOURCES_MAX];
-};
-
-/* Begins; both arguments are copied. */
-struct rabbit_opening *rabbit_opening_begin(const char *url,
-					    const struct rabbit_opening_plan *plan);
-
-int rabbit_opening_fd(const struct rabbit_opening *opening); /* readable once it has ended */
-int rabbit_opening_done(const struct rabbit_opening *opening);
-/*
- * Once it has ended: returns the connection to `host`, which the caller then owns, or NULL with a
- * sentence in `error`. Frees `opening`.
- */
-amqp_connection_state_t rabbit_opening_take(struct rabbit_opening *opening,
-					    char host[RABBIT_HOST_SIZE],
-					    char error[RABBIT_ERROR_SIZE]);
-/*
- * Frees the opening and closes its connection, in the background if it has not ended. NULL is
- * allowed.
- */
-void rabbit_opening_abandon(struct rabbit_opening *opening);

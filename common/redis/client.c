@@ -3,21 +3,22 @@
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/redis.h"
 #include "common/redis/tls.h"
+#include "common/thread.h"
 #include "embed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ERROR_SIZE SENTINEL_ERROR_SIZE
 #define EVAL_HEAD 3 /* EVAL or EVALSHA, the script, how many keys */
 #define PREPARED_MAX 8
-#define MASTER_CONNECT_MS 500 /* under Sentinels */
+#define MASTER_CONNECT_MS 500 /* to connect under Sentinels */
 
 struct prepared {
 	const char *script;
@@ -28,15 +29,15 @@ struct redis_client {
 	char *url_text;
 	struct redis_url url;
 	struct sentinels *sentinels;   /* NULL: none */
-	char host[SENTINEL_HOST_SIZE]; /* that it is or was connected to */
+	char host[SENTINEL_HOST_SIZE]; /* where it is or was connected */
 	int port;
 	redis_failed_fn *failed;
 	redisContext *connection;               /* NULL: not connected */
-	struct prepared prepared[PREPARED_MAX]; /* of this connection */
+	struct prepared prepared[PREPARED_MAX]; /* on this connection */
 	size_t prepared_n;
 	struct redis_handshake handshake;
 	int is_logged_in;
-	struct backoff told; /* of attempts to log in */
+	struct backoff told; /* failures of attempts to log in */
 	char error[ERROR_SIZE];
 };
 
@@ -115,12 +116,24 @@ static const char *connection_error(const redisContext *connection)
 	return connection->err ? connection->errstr : "no reply";
 }
 
-static redisReply *reply_check(struct redis_client *client, redisReply *reply)
+void redis_client_append(struct redis_client *client, int argc, const char **argv)
 {
-	if (!reply) {
+	if (client->connection)
+		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
+}
+
+redisReply *redis_client_next(struct redis_client *client)
+{
+	void *next = NULL;
+	redisReply *reply;
+
+	if (!client->connection)
+		return NULL;
+	if (redisGetReply(client->connection, &next) != REDIS_OK || !next) {
 		fail(client, REDIS_LOST, connection_error(client->connection));
 		return NULL;
 	}
+	reply = next;
 	if (reply->type != REDIS_REPLY_ERROR)
 		return reply;
 	if (strncmp(reply->str, "NOSCRIPT", 8) == 0)
@@ -130,30 +143,13 @@ static redisReply *reply_check(struct redis_client *client, redisReply *reply)
 	return NULL;
 }
 
-void redis_client_append(struct redis_client *client, int argc, const char **argv)
-{
-	if (client->connection)
-		check(redisAppendCommandArgv(client->connection, argc, argv, NULL) == REDIS_OK);
-}
-
-redisReply *redis_client_next(struct redis_client *client)
-{
-	void *reply = NULL;
-
-	if (!client->connection)
-		return NULL;
-	if (redisGetReply(client->connection, &reply) != REDIS_OK)
-		reply = NULL;
-	return reply_check(client, reply);
-}
-
 redisReply *redis_client_call(struct redis_client *client, int argc, const char **argv)
 {
 	redis_client_append(client, argc, argv);
 	return redis_client_next(client);
 }
 
-/* Frees the reply. 0, or -1: none, or one of another form than expected, which is a refusal. */
+/* Frees the reply. 0, or -1: it is NULL, or of another form than expected, which is a refusal. */
 static int reply_end(struct redis_client *client, redisReply *reply, const char *command,
 		     int is_other)
 {
@@ -172,15 +168,14 @@ static int reply_end(struct redis_client *client, redisReply *reply, const char 
 int redis_client_integer(struct redis_client *client, int argc, const char **argv, int64_t *n)
 {
 	redisReply *reply = redis_client_call(client, argc, argv);
+	int is_integer = reply && reply->type == REDIS_REPLY_INTEGER;
 
-	if (!reply)
-		return -1;
-	if (reply->type == REDIS_REPLY_INTEGER)
+	if (is_integer)
 		*n = reply->integer;
-	return reply_end(client, reply, argv[0], reply->type != REDIS_REPLY_INTEGER);
+	return reply_end(client, reply, argv[0], !is_integer);
 }
 
-/* 0, or -1: it has failed. */
+/* Runs the steps of a handshake. 0, or -1: it has failed. */
 static int handshake(struct redis_client *client, enum redis_step first, enum redis_step last)
 {
 	struct redis_handshake *handshake = &client->handshake;
@@ -208,11 +203,12 @@ static int handshake(struct redis_client *client, enum redis_step first, enum re
 	return n;
 }
 
-int redis_client_master(const struct redis_client *client, struct sentinels_view *view)
+/* Reads what the Sentinels say. 0, or -1: it is another master than the connected one. */
+static int master_read(const struct redis_client *client, struct sentinels_view *view)
 {
 	char error[SENTINEL_ERROR_SIZE];
 
-	return sentinels_view(client->sentinels, view, error) || view->port != client->port ||
+	return sentinels_view(client->sentinels, 0, view, error) || view->port != client->port ||
 			       strcmp(view->host, client->host) != 0
 		       ? -1
 		       : 0;
@@ -222,63 +218,37 @@ int redis_client_is_followed(const struct redis_client *client)
 {
 	struct sentinels_view view;
 
-	return !client->sentinels || (redis_client_master(client, &view) == 0 && view.is_agreed);
-}
-
-/* Closes the connection to a master of before. */
-static void follow(struct redis_client *client)
-{
-	struct sentinels_view view;
-
-	if (client->sentinels && client->connection && redis_client_master(client, &view) &&
-	    view.is_agreed)
-		fail(client, REDIS_LOST, "the Sentinels name another master");
-}
-
-/* 0, or -1: nobody names one. */
-static int master_find(struct redis_client *client)
-{
-	char error[SENTINEL_ERROR_SIZE];
-	struct sentinels_view view;
-
-	if (!client->sentinels)
-		return 0;
-	if (sentinels_wait(client->sentinels, REDIS_CLIENT_TIMEOUT_MS, &view, error)) {
-		fail(client, REDIS_UNREACHABLE, error);
-		return -1;
-	}
-	memcpy(client->host, view.host, sizeof(client->host));
-	client->port = view.port;
-	return 0;
+	return !client->sentinels || (master_read(client, &view) == 0 && view.is_agreed);
 }
 
 int redis_client_open(struct redis_client *client)
 {
-	const struct timeval timeout = { .tv_sec = REDIS_CLIENT_TIMEOUT_MS / 1000,
-					 .tv_usec = REDIS_CLIENT_TIMEOUT_MS % 1000 * 1000 };
-	/* One that is gone may be another one at the next attempt. */
-	const struct timeval connect_timeout = { .tv_usec = MASTER_CONNECT_MS * 1000 };
-	char error[ERROR_SIZE];
+	char error[ERROR_SIZE], why[TRUST_ERROR_SIZE];
+	struct sentinels_view view;
 
-	follow(client);
+	if (client->sentinels && client->connection && master_read(client, &view) && view.is_agreed)
+		fail(client, REDIS_LOST, "the Sentinels name another master");
 	if (client->connection)
 		return 0;
-	if (master_find(client))
-		return -1;
-	client->connection = checked(
-		redisConnectWithTimeout(client->host, client->port,
-					client->sentinels ? connect_timeout : timeout));
-	if (client->connection->err) {
-		fail(client, REDIS_UNREACHABLE, client->connection->errstr);
+
+	if (client->sentinels) {
+		if (sentinels_view(client->sentinels, REDIS_CLIENT_TIMEOUT_MS, &view, error)) {
+			fail(client, REDIS_UNREACHABLE, error);
+			return -1;
+		}
+		memcpy(client->host, view.host, sizeof(client->host));
+		client->port = view.port;
+	}
+	/* A master that is gone may be another one at the next attempt. */
+	client->connection = redis_connect(client->host, client->port, client->url.is_tls,
+					   client->sentinels ? MASTER_CONNECT_MS
+							     : REDIS_CLIENT_TIMEOUT_MS,
+					   REDIS_CLIENT_TIMEOUT_MS, why);
+	if (!client->connection) {
+		fail(client, REDIS_UNREACHABLE, why);
 		return -1;
 	}
-	redisSetTimeout(client->connection, timeout);
-	fcntl(client->connection->fd, F_SETFD, FD_CLOEXEC);
-	if (client->url.is_tls &&
-	    redis_tls_open(client->connection, client->host, REDIS_CLIENT_TIMEOUT_MS, error)) {
-		fail(client, REDIS_UNREACHABLE, error);
-		return -1;
-	}
+
 	/* A Sentinel that was cut off may name what is a replica by now. */
 	if (handshake(client, REDIS_STEP_AUTH,
 		      client->sentinels ? REDIS_STEP_PROCESS : REDIS_STEP_SELECT)) {
@@ -288,26 +258,6 @@ int redis_client_open(struct redis_client *client)
 	client->is_logged_in = 1;
 	backoff_reset(&client->told);
 	return 0;
-}
-
-/* A script as a command. */
-struct eval {
-	int argc;
-	const char *argv[EVAL_HEAD + REDIS_CLIENT_KEYS_MAX + REDIS_CLIENT_ARGS_MAX];
-	char keys_n[NUMBER_SIZE];
-};
-
-static void eval_make(struct eval *eval, const char *command, const char *script, int keys_n,
-		      const char *const *keys, int argc, const char **argv)
-{
-	check(keys_n <= REDIS_CLIENT_KEYS_MAX && argc <= REDIS_CLIENT_ARGS_MAX);
-	eval->argc = EVAL_HEAD + keys_n + argc;
-	eval->argv[0] = command;
-	eval->argv[1] = script;
-	eval->argv[2] = number_text(keys_n, eval->keys_n);
-	memcpy(eval->argv + EVAL_HEAD, keys, (size_t)keys_n * sizeof(*keys));
-	if (argc > 0)
-		memcpy(eval->argv + EVAL_HEAD + keys_n, argv, (size_t)argc * sizeof(*argv));
 }
 
 void redis_word_take(redisReply *reply, char word[REDIS_WORD_SIZE])
@@ -364,11 +314,17 @@ void redis_client_append_eval(struct redis_client *client, const char *script, i
 			      const char *const *keys, int argc, const char **argv)
 {
 	const struct prepared *prepared = prepared_find(client, script);
-	struct eval eval;
+	const char *words[EVAL_HEAD + REDIS_CLIENT_KEYS_MAX + REDIS_CLIENT_ARGS_MAX];
+	char keys_text[NUMBER_SIZE];
 
-	eval_make(&eval, prepared ? "EVALSHA" : "EVAL", prepared ? prepared->sha : script, keys_n,
-		  keys, argc, argv);
-	redis_client_append(client, eval.argc, eval.argv);
+	check(keys_n <= REDIS_CLIENT_KEYS_MAX && argc <= REDIS_CLIENT_ARGS_MAX);
+	words[0] = prepared ? "EVALSHA" : "EVAL";
+	words[1] = prepared ? prepared->sha : script;
+	words[2] = number_text(keys_n, keys_text);
+	memcpy(words + EVAL_HEAD, keys, (size_t)keys_n * sizeof(*keys));
+	if (argc > 0)
+		memcpy(words + EVAL_HEAD + keys_n, argv, (size_t)argc * sizeof(*argv));
+	redis_client_append(client, EVAL_HEAD + keys_n + argc, words);
 }
 
 void redis_client_append_coupon_eval(struct redis_client *client, const char *script,
@@ -469,6 +425,102 @@ int redis_client_time_ms(struct redis_client *client, int64_t *now_ms)
 	redisReply *reply = redis_client_call(client, 1, time);
 
 	return reply_end(client, reply, "TIME", reply && redis_reply_time_ms(reply, now_ms));
+}
+
+/*
+ * The lease of a master. It is kept by a thread of its own:
+ *
+ *	read Redis' clock ──▶ a majority of the Sentinels, asked after that, names it ──▶ extend
+ */
+
+#define LEASE_STEP_MS 200
+
+struct master_lease {
+	struct redis_client *redis;
+	int64_t term; /* the last one that was told; 0: none */
+	/* Redis' clock, and when it was read; 0: it was not read on this connection. */
+	int64_t from_ms, read_ms;
+	char run_id[REDIS_RUN_ID_SIZE]; /* read with it */
+};
+
+/* What lease_failed() has told since the lease was extended. For the thread of the lease alone. */
+static char failure_told[SENTINEL_ERROR_SIZE];
+
+/* Tells each reason once. */
+static void lease_failed(enum redis_failure failure, const char *why)
+{
+	if (strcmp(failure_told, why) == 0)
+		return;
+	snprintf(failure_told, sizeof(failure_told), "%s", why);
+	log_warn("redis_lease_error", LOG_S("why", why),
+		 LOG_S("kind", failure == REDIS_REFUSED ? "refused" : "lost"));
+}
+
+static void lease_extend(struct master_lease *lease, int may_begin)
+{
+	char process[REDIS_PROCESS_LEN + 1], from[NUMBER_SIZE], length[NUMBER_SIZE];
+	const char *keys[] = { MASTER_LEASE_KEY };
+	const char *argv[] = { process, number_text(lease->from_ms, from),
+			       number_text(MASTER_LEASE_MS, length), may_begin ? "1" : "0" };
+	char word[REDIS_WORD_SIZE];
+	int64_t term;
+	redisReply *reply;
+
+	snprintf(process, sizeof(process), "%.*s", REDIS_PROCESS_LEN, lease->run_id);
+	reply = redis_client_eval(lease->redis, lua_master_lease, 1, keys, 4, argv);
+	if (!reply)
+		return;
+	*failure_told = '\0';
+	redis_reply_word(reply, word);
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+		term = redis_reply_number(reply->element[1]);
+		if (strcmp(word, "begun") == 0)
+			log_info("redis_lease_begun", LOG_I("term", term),
+				 LOG_S("run_id", lease->run_id));
+		else if (strcmp(word, "over") == 0 && term > 0 && lease->term == term)
+			log_warn("redis_lease_over", LOG_I("term", term),
+				 LOG_S("run_id", lease->run_id));
+		lease->term = strcmp(word, "over") == 0 ? 0 : term;
+	}
+	freeReplyObject(reply);
+}
+
+static void *lease_run(void *argument)
+{
+	struct master_lease *lease = argument;
+	struct sentinels_view view;
+	int64_t uptime_s;
+
+	for (;; usleep(LEASE_STEP_MS * 1000)) {
+		if (redis_client_open(lease->redis) || master_read(lease->redis, &view) ||
+		    !view.is_agreed) {
+			lease->read_ms = 0;
+			continue;
+		}
+		if (lease->read_ms && view.asked_ms < lease->read_ms)
+			continue;
+		if (lease->read_ms)
+			lease_extend(lease,
+				     clock_monotonic_ms() - view.since_ms >= MASTER_LEASE_WAIT_MS);
+
+		/* Sentinels that are asked from now on are asked after the clock was read. */
+		lease->read_ms = 0;
+		if (redis_client_process(lease->redis, lease->run_id, &uptime_s) == 0 &&
+		    redis_client_time_ms(lease->redis, &lease->from_ms) == 0)
+			lease->read_ms = clock_monotonic_ms();
+	}
+	return NULL;
+}
+
+void master_lease_keep(const char *redis_url)
+{
+	struct master_lease *lease;
+
+	if (!redis_url_has_sentinels(redis_url))
+		return;
+	lease = checked(calloc(1, sizeof(*lease)));
+	lease->redis = redis_client_new(redis_url, lease_failed);
+	check(thread_detach(lease_run, lease) == 0);
 }
 
 #define HEAD_ARGS 5

@@ -1,6 +1,7 @@
 /*
- * A blocking connection to Redis, for threads of the worker and for couponctl. Connecting and each
- * call are bounded in time. One thread.
+ * A blocking connection to Redis, for threads of the worker and for couponctl; and the lease of the
+ * master, which a thread with such a connection keeps. Connecting and each call are bounded in
+ * time. One thread.
  *
  * A failed call is of one of two kinds. Refused: Redis replied an error to this command, which
  * concerns the keys that it names; the connection stays open. Lost: the connection was dropped, did
@@ -16,7 +17,7 @@
 #include <stdint.h>
 
 #define REDIS_CLIENT_TIMEOUT_MS 2000 /* to connect, for the handshake of TLS, for each reply */
-#define REDIS_CLIENT_KEYS_MAX 10     /* of a script */
+#define REDIS_CLIENT_KEYS_MAX 10     /* that a script may have */
 #define REDIS_CLIENT_ARGS_MAX 1280
 #define REDIS_CURSOR_SIZE 24
 
@@ -41,8 +42,6 @@ void redis_client_free(struct redis_client *client); /* NULL is allowed */
  * master by now. 0, or -1.
  */
 int redis_client_open(struct redis_client *client);
-/* What the Sentinels say. 0, or -1: it is another master than the connected one. */
-int redis_client_master(const struct redis_client *client, struct sentinels_view *view);
 /* Whether a majority of the Sentinels names that server; without Sentinels it counts as named. */
 int redis_client_is_followed(const struct redis_client *client);
 /* After a call that failed: whether it was only refused. */
@@ -118,13 +117,35 @@ int redis_client_writes(struct redis_client *client, int64_t *writes);
 /* Redis' clock. 0, or -1. */
 int redis_client_time_ms(struct redis_client *client, int64_t *now_ms);
 
+/*
+ * The lease of a master that Redis Sentinel has chosen: outside of it gateways issue nothing there,
+ * so that one that was cut off has stopped before the next one opens.
+ *
+ * It is a record in Redis, FROM:UNTIL by that master's own clock (lua/master_lease.lua). Any
+ * gateway and any worker extends it, for as long as a majority of the Sentinels, asked after FROM
+ * was read, names that master. One that has ended is never extended: a new one begins under the
+ * next term, so that each coupon is first compared with PostgreSQL again, and not before a majority
+ * has named the master, without a break, for MASTER_LEASE_WAIT_MS by the monotonic clock of the
+ * process that begins it. That is twice the lease, since the clock of the other master may have
+ * been set back within its lease, and a tenth for clocks that run at different rates. Clocks of two
+ * machines are never compared.
+ *
+ * Without Sentinels there is no lease.
+ */
+
+#define MASTER_LEASE_MS 1800
+#define MASTER_LEASE_WAIT_MS 3800
+
+/* Keeps it, in a thread of this process until it ends, if the URL has Sentinels. */
+void master_lease_keep(const char *redis_url);
+
 /* Revoked exchange codes in Redis, where they are decided: see lua/revoke.lua. */
 
-#define REDIS_REVOKE_CODES_MAX 512 /* of a call */
+#define REDIS_REVOKE_CODES_MAX 512 /* that a call takes */
 
 /* The revocations above `from`, up to `to`, in the copy of this generation. */
 struct redis_revocation {
-	const char *run_id; /* of the Redis process */
+	const char *run_id; /* identifies the Redis process */
 	int64_t coupon, generation, from, to;
 };
 

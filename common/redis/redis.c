@@ -16,7 +16,7 @@
 #define SENTINEL_PORT 26379
 #define RUN_ID_PART 16 /* digits */
 
-/* In the order of their bits. */
+/* The suffixes are in the order of the bits of their keys. */
 static const char *suffix_of(enum coupon_key key)
 {
 	static const char *const suffixes[] = { "",       ":users", ":outbox",  ":known",
@@ -51,6 +51,7 @@ void coupon_keys_make(struct coupon_keys *keys, int64_t coupon, unsigned set)
 		}
 }
 
+/* Parses "user:password" or ":password". 0, or -1. */
 static int userinfo_parse(struct redis_url *url, const char *userinfo)
 {
 	const char *colon = strchr(userinfo, ':');
@@ -64,6 +65,7 @@ static int userinfo_parse(struct redis_url *url, const char *userinfo)
 	return url->password && url->user ? 0 : -1;
 }
 
+/* Parses "", "/" or "/database". 0, or -1. */
 static int database_parse(struct redis_url *url, const char *path)
 {
 	char *end;
@@ -80,9 +82,13 @@ static int database_parse(struct redis_url *url, const char *path)
 	return 0;
 }
 
-/* A name or an address; an IPv6 address is in brackets, which are not part of it. */
-static int host_parse(struct redis_url *url, const char *host)
+/*
+ * Takes the host and the port, or the default port. An IPv6 address is in brackets, which are not
+ * part of it. 0, or -1.
+ */
+static int address_parse(struct redis_url *url, const struct evhttp_uri *uri, int default_port)
 {
+	const char *host = evhttp_uri_get_host(uri);
 	size_t len = host ? strlen(host) : 0;
 
 	if (len > 1 && host[0] == '[' && host[len - 1] == ']') {
@@ -92,19 +98,11 @@ static int host_parse(struct redis_url *url, const char *host)
 	if (len == 0)
 		return -1;
 	url->host = strndup(host, len);
-	return url->host ? 0 : -1;
+	url->port = evhttp_uri_get_port(uri) < 0 ? default_port : evhttp_uri_get_port(uri);
+	return !url->host || url->port == 0 ? -1 : 0;
 }
 
-/* A host, and a port unless `port` is the default. 0, or -1; `host` is NULL then. */
-static int address_parse(struct redis_url *url, const struct evhttp_uri *uri, int port)
-{
-	if (host_parse(url, evhttp_uri_get_host(uri)))
-		return -1;
-	url->port = evhttp_uri_get_port(uri) < 0 ? port : evhttp_uri_get_port(uri);
-	return url->port == 0 ? -1 : 0;
-}
-
-/* What is before the hosts, and one of these: as a URL of Redis. */
+/* Parses "host" or "host:port" as if it were a URL of Redis. 0, or -1. */
 static int sentinel_parse(struct redis_url *url, const char *host, size_t len)
 {
 	struct evhttp_uri *uri;
@@ -129,50 +127,38 @@ static int sentinel_parse(struct redis_url *url, const char *host, size_t len)
 	return rc;
 }
 
-/* "name[/database]" */
-static int master_parse(struct redis_url *url, const char *path)
-{
-	size_t len = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				  "0123456789.-_"); /* all that Sentinels allow */
-
-	if (len == 0 || (path[len] && path[len] != '/'))
-		return -1;
-	url->name = strndup(path, len);
-	return url->name ? database_parse(url, path + len) : -1;
-}
-
-/* The user and the password before the last '@', without which nothing is before the hosts. */
-static int login_parse(struct redis_url *url, const char *text, size_t len)
-{
-	char *userinfo = strndup(text, len);
-	int rc = userinfo ? userinfo_parse(url, userinfo) : -1;
-
-	free(userinfo);
-	return rc;
-}
-
-/* What follows "://". */
+/* Parses what follows "://": "[user:password@]sentinel[:port],…/name[/database]". 0, or -1. */
 static int sentinels_parse(struct redis_url *url, const char *text)
 {
 	const char *slash = strchr(text, '/'), *at, *host = text;
+	char *userinfo;
+	size_t len;
+	int rc;
 
 	if (!slash || strchr(slash, '@') || strpbrk(text, "?# "))
 		return -1;
 	at = memrchr(text, '@', (size_t)(slash - text));
 	if (at) {
-		if (login_parse(url, text, (size_t)(at - text)))
+		userinfo = strndup(text, (size_t)(at - text));
+		rc = userinfo ? userinfo_parse(url, userinfo) : -1;
+		free(userinfo);
+		if (rc)
 			return -1;
 		host = at + 1;
 	}
-	for (;;) {
-		size_t len = strcspn(host, ",/");
-
+	do {
+		len = strcspn(host, ",/");
 		if (sentinel_parse(url, host, len))
 			return -1;
 		host += len;
-		if (*host++ == '/')
-			return master_parse(url, host);
-	}
+	} while (*host++ != '/');
+
+	len = strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+			   "0123456789.-_"); /* all that Sentinels allow */
+	if (len == 0 || (host[len] && host[len] != '/'))
+		return -1;
+	url->name = strndup(host, len);
+	return url->name ? database_parse(url, host + len) : -1;
 }
 
 static const char *after(const char *text, const char *prefix)
@@ -223,10 +209,9 @@ void redis_url_need(struct redis_url *url, const char *text)
 	size_t len = strcspn(text, "?#");
 
 	/* Without the text: it may contain a password. */
-	if (text[len] && !strchr(text + len, '@')) /* else it is of a password */
-		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed behind the database, which "
-			  "is "
-			  "named as in redis://host:6379/9",
+	if (text[len] && !strchr(text + len, '@')) /* else it belongs to a password */
+		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed behind the database, "
+			  "which is named as in redis://host:6379/9",
 			  text[len], (int)strcspn(text + len + 1, "=&#@"), text + len + 1);
 	if (redis_url_parse(url, text))
 		log_fatal(
@@ -352,33 +337,29 @@ const char *redis_reply_version(const redisReply *reply, char version[REDIS_VERS
 	return valkey ? "Valkey" : "Redis";
 }
 
+int redis_reply_writes(const redisReply *reply, int64_t *writes)
+{
+	const char *changes = info_find(reply, "\nrdb_changes_since_last_save:");
+
+	if (!changes)
+		return -1;
+	*writes = strtoll(changes, NULL, 10);
+	return 0;
+}
+
+int redis_reply_is_scan(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+	       reply->element[0]->type == REDIS_REPLY_STRING &&
+	       reply->element[1]->type == REDIS_REPLY_ARRAY;
+}
+
 static int is_id(const char *text)
 {
 	return text && strspn(text, "0123456789abcdef") == REDIS_RUN_ID_SIZE - 1;
 }
 
-/* Whether the lease is that of the process that has replied. */
-static int has_lease(const struct redis_handshake *handshake)
-{
-	return *handshake->lease.process &&
-	       strncmp(handshake->lease.process, handshake->run_id, REDIS_PROCESS_LEN) == 0;
-}
-
-static void lease_take(struct redis_handshake *handshake, const redisReply *reply)
-{
-	redisReply *const *fields = reply->element;
-
-	memset(&handshake->lease, 0, sizeof(handshake->lease));
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 ||
-	    fields[0]->type != REDIS_REPLY_STRING || fields[0]->len != REDIS_PROCESS_LEN)
-		return;
-	memcpy(handshake->lease.process, fields[0]->str, REDIS_PROCESS_LEN + 1);
-	handshake->lease.term = redis_reply_number(fields[1]);
-	handshake->lease.from_ms = redis_reply_number(fields[2]);
-	handshake->lease.until_ms = redis_reply_number(fields[3]);
-}
-
-/* The reply to INFO. 0, or -1: it is another reply. */
+/* Takes the reply to INFO. 0, or -1: it is another reply. */
 static int process_take(struct redis_handshake *handshake, const redisReply *reply)
 {
 	const char *process = info_find(reply, "\nrun_id:");
@@ -398,7 +379,10 @@ static int process_take(struct redis_handshake *handshake, const redisReply *rep
 				      ? strtoll(uptime, NULL, 10)
 				      : 0;
 	service_version_log(SERVICE_REDIS, redis_reply_version(reply, version), version);
-	if (has_lease(handshake)) {
+
+	/* The lease counts only if it is the lease of the process that has replied. */
+	if (*handshake->lease.process &&
+	    strncmp(handshake->lease.process, handshake->run_id, REDIS_PROCESS_LEN) == 0) {
 		from_ms = handshake->lease.from_ms;
 		until_ms = handshake->lease.until_ms;
 		snprintf(handshake->run_id + REDIS_PROCESS_LEN,
@@ -415,12 +399,13 @@ static int process_take(struct redis_handshake *handshake, const redisReply *rep
 	return 0;
 }
 
-/* 0, or -1: the handshake has failed. */
+/* Takes the reply to the step. 0, or -1: the handshake has failed. */
 static int handshake_take(struct redis_handshake *handshake, const redisReply *reply)
 {
 	static const char *const names[REDIS_STEPS] = { "AUTH", "SELECT",      "HMGET",
 							"INFO", "SCRIPT LOAD", "EVALSHA" };
 	const char *role, *error = NULL;
+	redisReply *const *fields;
 	int is_taken = 1;
 
 	if (!reply)
@@ -443,7 +428,15 @@ static int handshake_take(struct redis_handshake *handshake, const redisReply *r
 	case REDIS_STEPS:
 		break;
 	case REDIS_STEP_LEASE:
-		lease_take(handshake, reply);
+		memset(&handshake->lease, 0, sizeof(handshake->lease));
+		fields = reply->element;
+		if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 4 ||
+		    fields[0]->type != REDIS_REPLY_STRING || fields[0]->len != REDIS_PROCESS_LEN)
+			break;
+		memcpy(handshake->lease.process, fields[0]->str, REDIS_PROCESS_LEN + 1);
+		handshake->lease.term = redis_reply_number(fields[1]);
+		handshake->lease.from_ms = redis_reply_number(fields[2]);
+		handshake->lease.until_ms = redis_reply_number(fields[3]);
 		break;
 	case REDIS_STEP_PROCESS:
 		role = info_find(reply, "\nrole:");
@@ -509,21 +502,4 @@ int redis_handshake_next(struct redis_handshake *handshake, const redisReply *re
 		n++;
 	}
 	return n;
-}
-
-int redis_reply_writes(const redisReply *reply, int64_t *writes)
-{
-	const char *changes = info_find(reply, "\nrdb_changes_since_last_save:");
-
-	if (!changes)
-		return -1;
-	*writes = strtoll(changes, NULL, 10);
-	return 0;
-}
-
-int redis_reply_is_scan(const redisReply *reply)
-{
-	return reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-	       reply->element[0]->type == REDIS_REPLY_STRING &&
-	       reply->element[1]->type == REDIS_REPLY_ARRAY;
 }

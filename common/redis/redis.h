@@ -95,7 +95,7 @@ struct redis_url {
 	int database;
 	size_t sentinels_n; /* 0: none */
 	struct redis_host sentinels[REDIS_SENTINELS_MAX];
-	char *name; /* of the master, as they call it */
+	char *name; /* what the Sentinels call the master */
 };
 
 /* 0, or -1 when it is not such a URL. */
@@ -106,7 +106,7 @@ int redis_url_parse(struct redis_url *url, const char *text);
  */
 void redis_url_need(struct redis_url *url, const char *text);
 void redis_url_fini(struct redis_url *url);
-int redis_url_has_sentinels(const char *text); /* of one that is right */
+int redis_url_has_sentinels(const char *text); /* for a URL that is valid */
 
 #define REDIS_RUN_ID_SIZE 41
 #define REDIS_WORD_SIZE 16
@@ -148,7 +148,7 @@ int redis_reply_is_scan(const redisReply *reply);
  * every connection, and does no I/O. A command is sent when the one before it is answered:
  *
  *	login    AUTH ──▶ SELECT           AUTH only with a password
- *	process  HMGET ──▶ INFO            the lease (master_lease.h), only under Redis Sentinel;
+ *	process  HMGET ──▶ INFO            MASTER_LEASE_KEY, only under Redis Sentinel;
  *	                                   first, because the process of a later one may be another
  *	script   SCRIPT LOAD ──▶ EVALSHA   without arguments: whether the script may be run
  *
@@ -178,7 +178,7 @@ struct redis_handshake {
 	struct {
 		char process[REDIS_PROCESS_LEN + 1]; /* "": there is none */
 		int64_t term;
-		int64_t from_ms, until_ms; /* of the master's clock */
+		int64_t from_ms, until_ms; /* by the master's clock */
 	} lease;
 	char database[12];
 	/*
@@ -193,12 +193,12 @@ struct redis_handshake {
 	int lease_holds; /* at the time of INFO, by the master's clock; or there are no Sentinels */
 	/* As scripts take it from gateways: `run_id`, or "RUN_ID:FROM:UNTIL" under Sentinels. */
 	char lease_argument[REDIS_RUN_ID_SIZE + 48];
-	char sha[REDIS_SHA_SIZE]; /* of the script */
+	char sha[REDIS_SHA_SIZE]; /* identifies the script */
 
-	/* of a handshake that has failed */
+	/* set when a handshake has failed */
 	char why[REDIS_WHY_SIZE];
 	int is_replica;
-	int is_refused; /* by an error that is none of the server's state */
+	int is_refused; /* by an error that does not concern the state of the server */
 };
 
 void redis_handshake_begin(struct redis_handshake *handshake, enum redis_step first,

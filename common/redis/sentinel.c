@@ -8,13 +8,13 @@
  */
 #include "common/redis/sentinel.h"
 
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/redis/tls.h"
 #include "common/thread.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +27,10 @@
 #define AGAIN_MS 500
 #define TIMEOUT_MS 500 /* to connect, for each reply */
 #define FRESH_MS 1000
-#define REPLICAS_SIZE 4096 /* those that do not fit are not promoted, as far as is known */
+#define REPLICAS_SIZE 4096 /* replicas that do not fit count as ones that are not promoted */
 
 /* What one Sentinel says. */
-struct answer {
+struct sentinel_answer {
 	int64_t asked_ms, answered_ms; /* 0: nothing yet */
 	char host[SENTINEL_HOST_SIZE];
 	int port;                     /* 0: it does not know the name */
@@ -53,7 +53,7 @@ struct sentinels {
 	struct sentinel threads[REDIS_SENTINELS_MAX];
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
-	struct answer answers[REDIS_SENTINELS_MAX];
+	struct sentinel_answer answers[REDIS_SENTINELS_MAX];
 	struct sentinels_view view; /* as of the last answer */
 };
 
@@ -69,70 +69,54 @@ void sentinels_login_set(const char *user, const char *password)
 	login_password = checked(strdup(password));
 }
 
-static int is_fresh(const struct answer *answer, int64_t now_ms)
+static int is_fresh(const struct sentinel_answer *answer, int64_t now_ms)
 {
 	return answer->answered_ms && now_ms - answer->answered_ms <= FRESH_MS && answer->port;
 }
 
-static int is_same(const struct answer *a, const struct answer *b)
-{
-	return a->port == b->port && strcmp(a->host, b->host) == 0;
-}
-
-/* The latest time such that so many of these were asked at it or later. */
-static int64_t asked_since(int64_t *times, size_t n, size_t needed)
-{
-	for (size_t i = 1; i < n; i++)
-		for (size_t j = i; j > 0 && times[j - 1] < times[j]; j--) {
-			int64_t later = times[j];
-
-			times[j] = times[j - 1];
-			times[j - 1] = later;
-		}
-	return times[needed - 1];
-}
-
-/* Whom a majority names; NULL: none. */
-static const struct answer *agreed_find(const struct sentinels *all, int64_t now_ms,
-					int64_t *asked_ms)
+/* Finds whom a majority names, and the latest time after which it was asked. NULL: none. */
+static const struct sentinel_answer *agreed_find(const struct sentinels *all, int64_t now_ms,
+						 int64_t *asked_ms)
 {
 	size_t needed = all->n / 2 + 1;
 
 	for (size_t i = 0; i < all->n; i++) {
+		const struct sentinel_answer *one = &all->answers[i];
 		int64_t times[REDIS_SENTINELS_MAX];
 		size_t n = 0;
 
-		for (size_t j = 0; is_fresh(&all->answers[i], now_ms) && j < all->n; j++)
-			if (is_fresh(&all->answers[j], now_ms) &&
-			    is_same(&all->answers[i], &all->answers[j]))
-				times[n++] = all->answers[j].asked_ms;
+		for (size_t j = 0; is_fresh(one, now_ms) && j < all->n; j++) {
+			const struct sentinel_answer *other = &all->answers[j];
+
+			if (is_fresh(other, now_ms) && one->port == other->port &&
+			    strcmp(one->host, other->host) == 0)
+				times[n++] = other->asked_ms;
+		}
 		if (n >= needed) {
-			*asked_ms = asked_since(times, n, needed);
-			return &all->answers[i];
+			qsort(times, n, sizeof(*times), number_compare);
+			*asked_ms = times[n - needed];
+			return one;
 		}
 	}
 	return NULL;
 }
 
-static const struct answer *latest_find(const struct sentinels *all, int64_t now_ms)
-{
-	const struct answer *latest = NULL;
-
-	for (size_t i = 0; i < all->n; i++)
-		if (is_fresh(&all->answers[i], now_ms) &&
-		    (!latest || all->answers[i].answered_ms > latest->answered_ms))
-			latest = &all->answers[i];
-	return latest;
-}
-
-/* Under the lock. A break in what the majority says counts from its end. */
-static void view_update(struct sentinels *all, int64_t now_ms)
+/*
+ * Under the lock. Without a majority the view is the latest answer. A break in what the majority
+ * says counts from its end.
+ */
+static void view_update(struct sentinels *all)
 {
 	struct sentinels_view *view = &all->view;
-	int64_t asked_ms = 0;
-	const struct answer *agreed = agreed_find(all, now_ms, &asked_ms);
-	const struct answer *named = agreed ? agreed : latest_find(all, now_ms);
-	int is_other = named && (view->port != named->port || strcmp(view->host, named->host) != 0);
+	int64_t now_ms = clock_monotonic_ms(), asked_ms = 0;
+	const struct sentinel_answer *agreed = agreed_find(all, now_ms, &asked_ms), *named = agreed;
+	int is_other;
+
+	for (size_t i = 0; i < all->n && !agreed; i++)
+		if (is_fresh(&all->answers[i], now_ms) &&
+		    (!named || all->answers[i].answered_ms > named->answered_ms))
+			named = &all->answers[i];
+	is_other = named && (view->port != named->port || strcmp(view->host, named->host) != 0);
 
 	if (agreed && (!view->is_agreed || is_other)) {
 		view->since_ms = now_ms;
@@ -151,41 +135,33 @@ static void view_update(struct sentinels *all, int64_t now_ms)
 	}
 }
 
-static void answer_set(struct sentinel *sentinel, const struct answer *answer)
-{
-	struct sentinels *all = sentinel->all;
-
-	pthread_mutex_lock(&all->lock);
-	all->answers[sentinel->i] = *answer;
-	view_update(all, clock_monotonic_ms());
-	pthread_cond_broadcast(&all->answered);
-	pthread_mutex_unlock(&all->lock);
-}
-
-static void close_connection(struct sentinel *sentinel)
-{
-	if (sentinel->connection)
-		redisFree(sentinel->connection);
-	sentinel->connection = NULL;
-}
-
-/* 0, or -1 with a sentence; then it is not connected. */
+/* Closes the connection. -1, with a sentence. */
 static int fail(struct sentinel *sentinel, const char *why, char error[SENTINEL_ERROR_SIZE])
 {
 	const struct redis_host *host = &sentinel->all->hosts[sentinel->i];
 
 	snprintf(error, SENTINEL_ERROR_SIZE, "Sentinel %s:%d: %s", host->name, host->port, why);
-	close_connection(sentinel);
+	if (sentinel->connection)
+		redisFree(sentinel->connection);
+	sentinel->connection = NULL;
 	return -1;
 }
 
-static int log_in(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
+/* Connects and logs in, when it is not connected. 0, or -1 with a sentence. */
+static int connection_open(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
 {
+	const struct redis_host *host = &sentinel->all->hosts[sentinel->i];
 	const char *argv[] = { "AUTH", login_user, login_password };
-	int has_user = login_user && *login_user;
+	int has_user = login_user && *login_user, rc = 0;
+	char why[TRUST_ERROR_SIZE];
 	redisReply *reply;
-	int rc = 0;
 
+	if (sentinel->connection)
+		return 0;
+	sentinel->connection = redis_connect(host->name, host->port, sentinel->all->is_tls,
+					     TIMEOUT_MS, TIMEOUT_MS, why);
+	if (!sentinel->connection)
+		return fail(sentinel, why, error);
 	if (!login_password || !*login_password)
 		return 0;
 	if (!has_user)
@@ -196,39 +172,6 @@ static int log_in(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
 	if (reply)
 		freeReplyObject(reply);
 	return rc;
-}
-
-static int connect_to(struct sentinel *sentinel, char error[SENTINEL_ERROR_SIZE])
-{
-	static const struct timeval timeout = { .tv_usec = TIMEOUT_MS * 1000 };
-	const struct redis_host *host = &sentinel->all->hosts[sentinel->i];
-	char why[TRUST_ERROR_SIZE];
-
-	if (sentinel->connection)
-		return 0;
-	sentinel->connection = checked(redisConnectWithTimeout(host->name, host->port, timeout));
-	if (sentinel->connection->err)
-		return fail(sentinel, sentinel->connection->errstr, error);
-	redisSetTimeout(sentinel->connection, timeout);
-	fcntl(sentinel->connection->fd, F_SETFD, FD_CLOEXEC);
-	if (sentinel->all->is_tls &&
-	    redis_tls_open(sentinel->connection, host->name, TIMEOUT_MS, why))
-		return fail(sentinel, why, error);
-	return log_in(sentinel, error);
-}
-
-static int address_take(const redisReply *reply, struct answer *answer)
-{
-	int64_t port;
-
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-	    reply->element[0]->type != REDIS_REPLY_STRING ||
-	    reply->element[0]->len >= SENTINEL_HOST_SIZE)
-		return -1;
-	snprintf(answer->host, sizeof(answer->host), "%s", reply->element[0]->str);
-	port = redis_reply_number(reply->element[1]);
-	answer->port = port > 0 && port < 65536 ? (int)port : 0;
-	return answer->port ? 0 : -1;
 }
 
 /* A value of a flat list of names and values; "": it is absent. */
@@ -243,13 +186,17 @@ static const char *value_of(const redisReply *list, const char *name)
 }
 
 /*
- * The priority of a replica that does not answer may be the default above 0, from before it was
- * asked.
+ * Asks for the replicas. The priority of a replica that does not answer may be the default above 0,
+ * from before it was asked. 0, or -1 with a sentence.
  */
-static void replicas_take(const redisReply *list, char text[REPLICAS_SIZE])
+static int replicas_ask(struct sentinel *sentinel, char text[REPLICAS_SIZE], char *error)
 {
+	const char *argv[] = { "SENTINEL", "replicas", sentinel->all->name };
+	redisReply *list = redisCommandArgv(sentinel->connection, 3, argv, NULL);
 	size_t len = 0;
 
+	if (!list)
+		return fail(sentinel, sentinel->connection->errstr, error);
 	for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i < list->elements; i++) {
 		const redisReply *replica = list->element[i];
 		const char *priority = value_of(replica, "slave-priority");
@@ -263,80 +210,68 @@ static void replicas_take(const redisReply *list, char text[REPLICAS_SIZE])
 			len += (size_t)n;
 	}
 	text[len] = '\0';
-}
-
-static int replicas_ask(struct sentinel *sentinel, struct answer *got, char *error)
-{
-	const char *argv[] = { "SENTINEL", "replicas", sentinel->all->name };
-	redisReply *reply = redisCommandArgv(sentinel->connection, 3, argv, NULL);
-
-	if (!reply)
-		return fail(sentinel, sentinel->connection->errstr, error);
-	replicas_take(reply, got->replicas);
-	freeReplyObject(reply);
+	freeReplyObject(list);
 	return 0;
 }
 
-/* 0, or -1: `answer` has a sentence, and what the Sentinel said before is left as it was. */
-static int ask(struct sentinel *sentinel, struct answer *answer)
+/*
+ * Asks for the master and its replicas. 0, or -1: `answer` has a sentence, and what the Sentinel
+ * said before is left as it was.
+ */
+static int ask(struct sentinel *sentinel, struct sentinel_answer *answer)
 {
 	const char *argv[] = { "SENTINEL", "get-master-addr-by-name", sentinel->all->name };
-	struct answer got = { .asked_ms = clock_monotonic_ms() };
+	struct sentinel_answer got = { .asked_ms = clock_monotonic_ms() };
+	int64_t port = 0;
 	redisReply *reply;
 	int rc = 0;
 
-	if (connect_to(sentinel, answer->error))
+	if (connection_open(sentinel, answer->error))
 		return -1;
 	reply = redisCommandArgv(sentinel->connection, 3, argv, NULL);
 	if (!reply)
 		return fail(sentinel, sentinel->connection->errstr, answer->error);
-	if (reply->type == REDIS_REPLY_ERROR)
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+	    reply->element[0]->type == REDIS_REPLY_STRING &&
+	    reply->element[0]->len < SENTINEL_HOST_SIZE) {
+		snprintf(got.host, sizeof(got.host), "%s", reply->element[0]->str);
+		port = redis_reply_number(reply->element[1]);
+	}
+	if (port > 0 && port < 65536)
+		got.port = (int)port;
+	else if (reply->type == REDIS_REPLY_ERROR)
 		rc = fail(sentinel, reply->str, answer->error);
-	else if (address_take(reply, &got))
+	else
 		rc = fail(sentinel, "it knows no master of this name", answer->error);
 	freeReplyObject(reply);
-	if (rc == 0)
-		rc = replicas_ask(sentinel, &got, answer->error);
-	if (rc == 0) {
-		got.answered_ms = clock_monotonic_ms();
-		*answer = got;
-	}
-	return rc;
+	if (rc || replicas_ask(sentinel, got.replicas, answer->error))
+		return -1;
+	got.answered_ms = clock_monotonic_ms();
+	*answer = got;
+	return 0;
 }
 
+/* The thread of one Sentinel. */
 static void *run(void *argument)
 {
 	struct sentinel *sentinel = argument;
-	struct answer answer = { .asked_ms = 0 };
+	struct sentinels *all = sentinel->all;
+	struct sentinel_answer answer = { .asked_ms = 0 };
 
 	for (;;) {
 		int rc = ask(sentinel, &answer);
 
-		answer_set(sentinel, &answer);
+		pthread_mutex_lock(&all->lock);
+		all->answers[sentinel->i] = answer;
+		view_update(all);
+		pthread_cond_broadcast(&all->answered);
+		pthread_mutex_unlock(&all->lock);
 		usleep((rc ? AGAIN_MS : ASK_MS) * 1000);
 	}
 	return NULL;
 }
 
-static struct sentinels *sentinels_new(const struct redis_url *url)
-{
-	struct sentinels *all = checked(calloc(1, sizeof(*all)));
-
-	all->name = checked(strdup(url->name));
-	all->is_tls = url->is_tls;
-	all->n = url->sentinels_n;
-	check(pthread_mutex_init(&all->lock, NULL) == 0);
-	check(pthread_cond_init(&all->answered, NULL) == 0);
-	for (size_t i = 0; i < all->n; i++) {
-		all->hosts[i].name = checked(strdup(url->sentinels[i].name));
-		all->hosts[i].port = url->sentinels[i].port;
-		all->threads[i] = (struct sentinel){ .all = all, .i = i };
-	}
-	for (size_t i = 0; i < all->n; i++)
-		check(thread_detach(run, &all->threads[i]) == 0);
-	return all;
-}
-
+/* Whether these are the Sentinels of the URL, and its master. */
 static int is_of(const struct sentinels *all, const struct redis_url *url)
 {
 	if (strcmp(all->name, url->name) != 0 || all->n != url->sentinels_n)
@@ -355,55 +290,49 @@ struct sentinels *sentinels_of(const struct redis_url *url)
 	pthread_mutex_lock(&known_lock);
 	LIST_FOREACH (all, &known, next)
 		if (is_of(all, url))
-			break;
-	if (!all) {
-		all = sentinels_new(url);
-		LIST_INSERT_HEAD(&known, all, next);
+			goto out;
+
+	all = checked(calloc(1, sizeof(*all)));
+	all->name = checked(strdup(url->name));
+	all->is_tls = url->is_tls;
+	all->n = url->sentinels_n;
+	check(pthread_mutex_init(&all->lock, NULL) == 0);
+	check(pthread_cond_init(&all->answered, NULL) == 0);
+	for (size_t i = 0; i < all->n; i++) {
+		all->hosts[i].name = checked(strdup(url->sentinels[i].name));
+		all->hosts[i].port = url->sentinels[i].port;
+		all->threads[i] = (struct sentinel){ .all = all, .i = i };
 	}
+	for (size_t i = 0; i < all->n; i++)
+		check(thread_detach(run, &all->threads[i]) == 0);
+	LIST_INSERT_HEAD(&known, all, next);
+out:
 	pthread_mutex_unlock(&known_lock);
 	return all;
 }
 
-/* Under the lock. */
-static int view_take(struct sentinels *all, struct sentinels_view *view,
-		     char error[SENTINEL_ERROR_SIZE])
-{
-	view_update(all, clock_monotonic_ms());
-	*view = all->view;
-	if (view->is_named)
-		return 0;
-	snprintf(error, SENTINEL_ERROR_SIZE, "no Sentinel has answered yet");
-	for (size_t i = 0; i < all->n; i++)
-		if (*all->answers[i].error)
-			snprintf(error, SENTINEL_ERROR_SIZE, "%s", all->answers[i].error);
-	return -1;
-}
-
-int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
-		   char error[SENTINEL_ERROR_SIZE])
-{
-	int rc;
-
-	pthread_mutex_lock(&sentinels->lock);
-	rc = view_take(sentinels, view, error);
-	pthread_mutex_unlock(&sentinels->lock);
-	return rc;
-}
-
-int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
+int sentinels_view(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE])
 {
 	int64_t until_ms = clock_monotonic_ms() + wait_ms;
 	const struct timespec until = { .tv_sec = until_ms / 1000,
 					.tv_nsec = until_ms % 1000 * 1000000 };
-	int rc;
 
 	pthread_mutex_lock(&sentinels->lock);
-	while ((rc = view_take(sentinels, view, error)) && clock_monotonic_ms() < until_ms)
+	view_update(sentinels);
+	while (!sentinels->view.is_named && clock_monotonic_ms() < until_ms) {
 		pthread_cond_clockwait(&sentinels->answered, &sentinels->lock, CLOCK_MONOTONIC,
 				       &until);
+		view_update(sentinels);
+	}
+	*view = sentinels->view;
+	if (!view->is_named)
+		snprintf(error, SENTINEL_ERROR_SIZE, "no Sentinel has answered yet");
+	for (size_t i = 0; i < sentinels->n && !view->is_named; i++)
+		if (*sentinels->answers[i].error)
+			snprintf(error, SENTINEL_ERROR_SIZE, "%s", sentinels->answers[i].error);
 	pthread_mutex_unlock(&sentinels->lock);
-	return rc;
+	return view->is_named ? 0 : -1;
 }
 
 int sentinels_may_promote(struct sentinels *sentinels, const char *host, int port)
@@ -415,7 +344,7 @@ int sentinels_may_promote(struct sentinels *sentinels, const char *host, int por
 	snprintf(name, sizeof(name), " %s:%d=", host, port);
 	pthread_mutex_lock(&sentinels->lock);
 	for (size_t i = 0; i < sentinels->n; i++) {
-		const struct answer *answer = &sentinels->answers[i];
+		const struct sentinel_answer *answer = &sentinels->answers[i];
 		const char *at = is_fresh(answer, now_ms) ? strstr(answer->replicas, name) : NULL;
 		int priority = at ? atoi(at + strlen(name)) : 0;
 

@@ -37,11 +37,11 @@ struct sentinels_view {
 	int64_t asked_ms;
 };
 
-/* 0, or -1: none is named; then with a sentence. */
-int sentinels_view(struct sentinels *sentinels, struct sentinels_view *view,
-		   char error[SENTINEL_ERROR_SIZE]);
-/* As sentinels_view(), but waits until a master is named, for at most so long. */
-int sentinels_wait(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
+/*
+ * Reads the view; if no master is named, waits for one for at most `wait_ms`. 0, or -1 with a
+ * sentence: none is named.
+ */
+int sentinels_view(struct sentinels *sentinels, int64_t wait_ms, struct sentinels_view *view,
 		   char error[SENTINEL_ERROR_SIZE]);
 
 /*

@@ -21,8 +21,8 @@ int redis_has_tls(void)
 }
 
 /* hiredis' own functions of a connection with TLS, and the same with ours around two of them. */
-static pthread_once_t wrapped_once = PTHREAD_ONCE_INIT;
-static const redisContextFuncs *plain;
+static pthread_mutex_t wrapped_lock = PTHREAD_MUTEX_INITIALIZER;
+static const redisContextFuncs *plain; /* NULL: neither is set yet */
 static redisContextFuncs wrapped;
 
 /* Before each call: hiredis tells failures apart by errno and by OpenSSL's errors of the thread. */
@@ -62,50 +62,21 @@ static ssize_t tls_write(redisContext *connection)
 	return call_end(connection, plain->write(connection));
 }
 
-static void wrap(void)
-{
-	wrapped = *plain;
-	wrapped.read = tls_read;
-	wrapped.write = tls_write;
-}
-
-static void functions_set(redisContext *connection)
-{
-	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-	pthread_mutex_lock(&mutex);
-	if (!plain)
-		plain = connection->funcs;
-	pthread_mutex_unlock(&mutex);
-	pthread_once(&wrapped_once, wrap);
-	connection->funcs = &wrapped;
-}
-
-/* Owned by the caller; NULL with a sentence. */
-static SSL *ssl_new(const char *host, char error[TRUST_ERROR_SIZE])
+/* The connection owns what this returns; NULL with a sentence. */
+static SSL *begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE])
 {
 	SSL_CTX *context = checked(SSL_CTX_new(TLS_client_method()));
 	struct in6_addr address;
 	SSL *ssl = NULL;
 
-	if (trust_context_set(context, TRUST_REDIS, host, error) == 0) {
+	if (trust_context_set(context, TRUST_REDIS, host, error) == 0)
 		ssl = checked(SSL_new(context));
-		/* Only names may be told. */
-		if (inet_pton(AF_INET, host, &address) != 1 &&
-		    inet_pton(AF_INET6, host, &address) != 1)
-			SSL_set_tlsext_host_name(ssl, host);
-	}
 	SSL_CTX_free(context);
-	return ssl;
-}
-
-/* The connection owns what it returns; NULL with a sentence. */
-static SSL *begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE])
-{
-	SSL *ssl = ssl_new(host, error);
-
 	if (!ssl)
 		return NULL;
+	/* Only names may be told. */
+	if (inet_pton(AF_INET, host, &address) != 1 && inet_pton(AF_INET6, host, &address) != 1)
+		SSL_set_tlsext_host_name(ssl, host);
 	trust_begin();
 	if (redisInitiateSSL(connection, ssl) != REDIS_OK) {
 		snprintf(error, TRUST_ERROR_SIZE, "%s",
@@ -113,7 +84,16 @@ static SSL *begin(redisContext *connection, const char *host, char error[TRUST_E
 		SSL_free(ssl);
 		return NULL;
 	}
-	functions_set(connection);
+
+	pthread_mutex_lock(&wrapped_lock);
+	if (!plain) {
+		plain = connection->funcs;
+		wrapped = *plain;
+		wrapped.read = tls_read;
+		wrapped.write = tls_write;
+	}
+	pthread_mutex_unlock(&wrapped_lock);
+	connection->funcs = &wrapped;
 	return ssl;
 }
 
@@ -122,49 +102,43 @@ int redis_tls_begin(redisContext *connection, const char *host, char error[TRUST
 	return begin(connection, host, error) ? 0 : -1;
 }
 
-/* Waits until the handshake can go on. 0, or -1 with a sentence. */
-static int handshake_wait(const redisContext *connection, SSL *ssl, int rc, int64_t deadline_ms,
-			  char error[TRUST_ERROR_SIZE])
-{
-	int wanted = SSL_get_error(ssl, rc);
-	struct pollfd pollfd = { .fd = connection->fd,
-				 .events = wanted == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN };
-	int64_t left_ms = deadline_ms - clock_monotonic_ms();
-
-	if (wanted != SSL_ERROR_WANT_READ && wanted != SSL_ERROR_WANT_WRITE) {
-		snprintf(error, TRUST_ERROR_SIZE, "%s",
-			 *trust_why() ? trust_why() : "TLS: disconnected");
-		return -1;
-	}
-	if (left_ms > 0 && (poll(&pollfd, 1, (int)left_ms) > 0 || errno == EINTR))
-		return 0;
-	snprintf(error, TRUST_ERROR_SIZE, "TLS: no handshake in time");
-	return -1;
-}
-
 /*
- * A time-out of the socket would bound each wait of the handshake, but not all of them together: so
- * the connection does not block meanwhile.
+ * Does the handshake on a connection that blocks. A time-out of the socket would bound each wait,
+ * but not all of them together: so the connection does not block meanwhile. 0, or -1 with a
+ * sentence.
  */
-int redis_tls_open(redisContext *connection, const char *host, int timeout_ms,
-		   char error[TRUST_ERROR_SIZE])
+static int handshake_run(redisContext *connection, const char *host, int timeout_ms,
+			 char error[TRUST_ERROR_SIZE])
 {
-	int64_t deadline_ms = clock_monotonic_ms() + timeout_ms;
-	int flags = fcntl(connection->fd, F_GETFL), rc;
+	int64_t deadline_ms = clock_monotonic_ms() + timeout_ms, left_ms;
+	int flags = fcntl(connection->fd, F_GETFL), done = 0, rc, wanted;
+	struct pollfd pollfd = { .fd = connection->fd };
 	SSL *ssl;
 
 	fcntl(connection->fd, F_SETFL, flags | O_NONBLOCK);
 	connection->flags &= ~REDIS_BLOCK;
 	ssl = begin(connection, host, error);
-	while (ssl && !SSL_is_init_finished(ssl)) {
+	while (ssl && !(done = SSL_is_init_finished(ssl))) {
 		trust_begin();
 		rc = SSL_do_handshake(ssl);
-		if (rc != 1 && handshake_wait(connection, ssl, rc, deadline_ms, error))
-			ssl = NULL;
+		if (rc == 1)
+			continue;
+		wanted = SSL_get_error(ssl, rc);
+		if (wanted != SSL_ERROR_WANT_READ && wanted != SSL_ERROR_WANT_WRITE) {
+			snprintf(error, TRUST_ERROR_SIZE, "%s",
+				 *trust_why() ? trust_why() : "TLS: disconnected");
+			break;
+		}
+		pollfd.events = wanted == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
+		left_ms = deadline_ms - clock_monotonic_ms();
+		if (left_ms <= 0 || (poll(&pollfd, 1, (int)left_ms) <= 0 && errno != EINTR)) {
+			snprintf(error, TRUST_ERROR_SIZE, "TLS: no handshake in time");
+			break;
+		}
 	}
 	connection->flags |= REDIS_BLOCK;
 	fcntl(connection->fd, F_SETFL, flags);
-	return ssl ? 0 : -1;
+	return done ? 0 : -1;
 }
 
 #elif __has_include(<hiredis/hiredis_ssl.h>)
@@ -183,12 +157,34 @@ int redis_tls_begin(redisContext *connection, const char *host, char error[TRUST
 	return -1;
 }
 
-int redis_tls_open(redisContext *connection, const char *host, int timeout_ms,
-		   char error[TRUST_ERROR_SIZE])
+static int handshake_run(redisContext *connection, const char *host, int timeout_ms,
+			 char error[TRUST_ERROR_SIZE])
 {
-	(void)connection, (void)host, (void)timeout_ms, (void)error;
-	check(redis_has_tls());
-	return -1;
+	(void)timeout_ms;
+	return redis_tls_begin(connection, host, error);
 }
 
 #endif
+
+redisContext *redis_connect(const char *host, int port, int is_tls, int connect_ms, int timeout_ms,
+			    char error[TRUST_ERROR_SIZE])
+{
+	const struct timeval connect = { .tv_sec = connect_ms / 1000,
+					 .tv_usec = connect_ms % 1000 * 1000 };
+	const struct timeval timeout = { .tv_sec = timeout_ms / 1000,
+					 .tv_usec = timeout_ms % 1000 * 1000 };
+	redisContext *connection = checked(redisConnectWithTimeout(host, port, connect));
+
+	if (connection->err) {
+		snprintf(error, TRUST_ERROR_SIZE, "%s", connection->errstr);
+		goto fail;
+	}
+	redisSetTimeout(connection, timeout);
+	fcntl(connection->fd, F_SETFD, FD_CLOEXEC);
+	if (is_tls && handshake_run(connection, host, timeout_ms, error))
+		goto fail;
+	return connection;
+fail:
+	redisFree(connection);
+	return NULL;
+}

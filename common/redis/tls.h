@@ -1,6 +1,7 @@
 /*
- * TLS of a connection to Redis, by the library hiredis_ssl, which Debian 12 does not have. The
- * certificate is verified by common/trust.h: hiredis itself compares no host name.
+ * TLS of connections to Redis, by the library hiredis_ssl, which Debian 12 does not have, and how a
+ * connection that blocks is opened. The certificate is verified by common/trust.h: hiredis itself
+ * compares no host name.
  */
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include <hiredis/hiredis.h>
 
-/* Whether this build has it. Without it neither of the others may be called. */
+/* Whether this build has it. Without it nothing may ask for TLS. */
 int redis_has_tls(void);
 
 /*
@@ -18,6 +19,10 @@ int redis_has_tls(void);
  */
 int redis_tls_begin(redisContext *connection, const char *host, char error[TRUST_ERROR_SIZE]);
 
-/* Does the handshake on a connection that blocks, in this time. 0, or -1 with a sentence. */
-int redis_tls_open(redisContext *connection, const char *host, int timeout_ms,
-		   char error[TRUST_ERROR_SIZE]);
+/*
+ * Opens a connection that blocks, with TLS if `is_tls` is set, and closes it in child processes
+ * (FD_CLOEXEC). `timeout_ms` limits the handshake of TLS, and then the wait for each reply. NULL
+ * with a sentence.
+ */
+redisContext *redis_connect(const char *host, int port, int is_tls, int connect_ms, int timeout_ms,
+			    char error[TRUST_ERROR_SIZE]);

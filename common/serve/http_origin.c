@@ -88,20 +88,16 @@ int http_hosts_has_origin(const char *names, const char *origin, const char *hos
 #define ORIGIN_ADDRESS_BYTES "[0123456789abcdef:.]"
 #define PORT_MAX 65535
 
-/* A port that a browser writes: not that of the scheme. */
-static int is_port(const char *text, size_t len, int of_scheme)
-{
-	int64_t port;
-
-	return id_parse(text, len, &port) == 0 && port <= PORT_MAX && port != of_scheme;
-}
-
+/*
+ * An origin as a browser writes it: with a port only if that is not the port of the scheme.
+ */
 static int is_origin(const char *origin, size_t len)
 {
 	static const char plain[] = "http://", tls[] = "https://";
 	int is_plain = len > strlen(plain) && memcmp(origin, plain, strlen(plain)) == 0;
 	int is_tls = len > strlen(tls) && memcmp(origin, tls, strlen(tls)) == 0;
 	const char *host = origin + (is_plain ? strlen(plain) : strlen(tls)), *end = origin + len;
+	int64_t port;
 	size_t n;
 
 	if (!is_plain && !is_tls)
@@ -111,9 +107,11 @@ static int is_origin(const char *origin, size_t len)
 		return 0;
 	if (*host == '[' && (strspn(host, ORIGIN_ADDRESS_BYTES) < n || !is_address(host, n)))
 		return 0;
-	return host + n == end ||
-	       (host[n] == ':' &&
-		is_port(host + n + 1, (size_t)(end - host) - n - 1, is_plain ? 80 : 443));
+	host += n;
+	if (host == end)
+		return 1;
+	return *host == ':' && id_parse(host + 1, (size_t)(end - host) - 1, &port) == 0 &&
+	       port <= PORT_MAX && port != (is_plain ? 80 : 443);
 }
 
 void http_origins_check(const char *origins)
@@ -123,10 +121,8 @@ void http_origins_check(const char *origins)
 
 		if (!is_origin(origin, len))
 			log_fatal("COUPON_HTTP_ORIGINS is \"%s\": allowed are origins as browsers "
-				  "write "
-				  "them, joined by commas: http:// or https://, the host in lower "
-				  "case, "
-				  "and :port unless it is 80 or 443 of the scheme",
+				  "write them, joined by commas: http:// or https://, the host in "
+				  "lower case, and :port unless it is 80 or 443 of the scheme",
 				  origins);
 		origin += len;
 		if (!*origin)

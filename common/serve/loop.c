@@ -88,26 +88,6 @@ static enum unix_path unix_path_inspect(const struct sockaddr_un *address)
 	return error == ECONNREFUSED ? PATH_STALE : PATH_FOREIGN;
 }
 
-static void unix_path_clear(const char *setting, const struct sockaddr_un *address)
-{
-	const char *path = address->sun_path;
-
-	switch (unix_path_inspect(address)) {
-	case PATH_FREE:
-		return;
-	case PATH_STALE:
-		if (unlink(path) && errno != ENOENT)
-			log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
-		return;
-	case PATH_SERVED:
-		log_fatal("%s is \"%s\": another process listens there", setting, path);
-	case PATH_FOREIGN:
-		log_fatal("%s is \"%s\": the file there is not the socket of a gateway that has "
-			  "ended, so it is not replaced; remove it, or choose another path",
-			  setting, path);
-	}
-}
-
 int bind_unix(const char *setting, const char *path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -117,7 +97,20 @@ int bind_unix(const char *setting, const char *path)
 		log_fatal("%s is \"%s\": allowed is a path of at most %zu bytes", setting, path,
 			  sizeof(address.sun_path) - 1);
 	strcpy(address.sun_path, path);
-	unix_path_clear(setting, &address);
+	switch (unix_path_inspect(&address)) {
+	case PATH_FREE:
+		break;
+	case PATH_STALE:
+		if (unlink(path) && errno != ENOENT)
+			log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
+		break;
+	case PATH_SERVED:
+		log_fatal("%s is \"%s\": another process listens there", setting, path);
+	case PATH_FOREIGN:
+		log_fatal("%s is \"%s\": the file there is not the socket of a gateway that has "
+			  "ended, so it is not replaced; remove it, or choose another path",
+			  setting, path);
+	}
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) ||
 	    listen(fd, LISTEN_BACKLOG))
 		log_fatal("%s is \"%s\": %s", setting, path, strerror(errno));
@@ -136,12 +129,13 @@ void bind_unix_end(int fd, const char *path)
 		unlink(path);
 }
 
-/* for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less */
+/* Reserved for Redis, RabbitMQ and PostgreSQL; a quarter of the limit where that is less. */
 #define DESCRIPTORS_KEPT 64
 #define PAUSE_MS 100
 /*
- * Then the loop looks at its other sockets. libevent accepts as long as there are connections, so
- * clients that open and close them as fast as they can would keep it from everything else.
+ * After this many the loop looks at its other sockets. libevent accepts as long as there are
+ * connections, so clients that open and close them as fast as they can would keep it from
+ * everything else.
  */
 #define ACCEPTED_AT_ONCE 64
 
@@ -176,21 +170,19 @@ static int descriptors_are_short(void)
 
 static void on_resume(evutil_socket_t fd, short what, void *data);
 
-/* Accepts no more for that time, and until there are descriptors. */
-static void rest(struct evconnlistener *listener, int ms)
+/*
+ * Accepts no more for that time, and until there are descriptors. With 0 it is no pause: only the
+ * events of this turn of the loop are handled first.
+ */
+static void pause_begin(struct evconnlistener *listener, int ms)
 {
 	struct timeval time = { .tv_usec = ms * 1000 };
 
+	if (ms > 0 && on_pause)
+		on_pause();
 	evconnlistener_disable(listener);
 	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_resume, listener,
 			&time);
-}
-
-static void pause_begin(struct evconnlistener *listener)
-{
-	if (on_pause)
-		on_pause();
-	rest(listener, PAUSE_MS);
 }
 
 static void on_resume(evutil_socket_t fd, short what, void *data)
@@ -198,7 +190,7 @@ static void on_resume(evutil_socket_t fd, short what, void *data)
 	(void)fd;
 	(void)what;
 	if (descriptors_are_short())
-		pause_begin(data);
+		pause_begin(data, PAUSE_MS);
 	else
 		evconnlistener_enable(data);
 }
@@ -209,13 +201,12 @@ void listener_accepted(struct evconnlistener *listener)
 
 	if (!descriptors_are_short()) {
 		if (++accepted % ACCEPTED_AT_ONCE == 0)
-			rest(listener,
-			     0); /* the events of this turn of the loop are handled first */
+			pause_begin(listener, 0);
 		return;
 	}
 	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
 		 LOG_I("ms", PAUSE_MS));
-	pause_begin(listener);
+	pause_begin(listener, PAUSE_MS);
 }
 
 static void on_accept_error(struct evconnlistener *listener, void *context)
@@ -226,7 +217,7 @@ static void on_accept_error(struct evconnlistener *listener, void *context)
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	log_warn("accept_pause", LOG_S("error", strerror(error)), LOG_I("ms", PAUSE_MS));
-	pause_begin(listener);
+	pause_begin(listener, PAUSE_MS);
 }
 
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,

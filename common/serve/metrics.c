@@ -5,13 +5,13 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-struct page {
+struct metrics_page {
 	atomic_int_least64_t values[METRICS_MAX];
 };
 
-static struct page alone; /* without metrics_share() */
-static struct page *pages = &alone;
-static struct page *mine = &alone;
+static struct metrics_page alone; /* without metrics_share() */
+static struct metrics_page *pages = &alone;
+static struct metrics_page *mine = &alone;
 static size_t pages_n = 1;
 
 void metrics_share(size_t processes)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEER_BYTES 8 /* of an IPv6 address */
+#define PEER_BYTES 8 /* of an IPv6 address that count: the /64 */
 
 static int family_bits(int family)
 {
@@ -27,15 +27,6 @@ int network_has(const struct network *network, const struct network *address)
 	    memcmp(network->bytes, address->bytes, (size_t)whole) != 0)
 		return 0;
 	return rest == 0 || ((network->bytes[whole] ^ address->bytes[whole]) & mask) == 0;
-}
-
-/* Whether bits beyond the length are set, as in 10.0.0.1/8. */
-static int has_rest(const struct network *network)
-{
-	for (int bit = network->bits; bit < family_bits(network->family); bit++)
-		if (network->bytes[bit / 8] & 0x80 >> bit % 8)
-			return 1;
-	return 0;
 }
 
 int network_of_text(struct network *address, const char *text)
@@ -98,7 +89,11 @@ int network_parse(struct network *network, const char *text)
 	if (*end || bits > network->bits)
 		return -1;
 	network->bits = (int)bits;
-	return has_rest(network) ? -1 : 0;
+	/* No bits beyond the length may be set, as in 10.0.0.1/8. */
+	for (int bit = network->bits; bit < family_bits(network->family); bit++)
+		if (network->bytes[bit / 8] & 0x80 >> bit % 8)
+			return -1;
+	return 0;
 }
 
 int networks_parse(struct networks *networks, const char *text, char why[NETWORKS_WHY_SIZE])

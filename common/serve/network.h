@@ -63,11 +63,11 @@ struct room_address {
 
 struct rooms {
 	size_t most, of_address_max; /* 0: of an address any number */
-	size_t address_size; /* of what begins with a struct room_address; it is zero at first */
-	struct networks unlimited; /* whose addresses may have any number */
+	size_t address_size;         /* of what has a struct room_address first; zeroed */
+	struct networks unlimited;   /* their addresses may have any number */
 	size_t taken;
 	struct room_address *addresses;
-	struct backoff told[ROOM_FULL_OF_ADDRESS + 1]; /* whom there was no room for */
+	struct backoff told[ROOM_FULL_OF_ADDRESS + 1]; /* addresses that there was no room for */
 };
 
 /* Takes a place for a connection. `*is_counted`: among those of its address. */

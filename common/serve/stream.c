@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SEALED_BYTES (4 * STREAM_RECORD_BYTES) /* of one handshake message, or of a few records */
+#define SEALED_BYTES (4 * STREAM_RECORD_BYTES) /* for one handshake message, or a few records */
 
 /* What OpenSSL reads and writes during one call, of whichever connection it is. */
 static struct {
@@ -52,7 +52,12 @@ static long wire_control(BIO *bio, int command, long number, void *pointer)
 	return command == BIO_CTRL_FLUSH;
 }
 
-static BIO *wire_bio_new(void)
+void stream_init(struct stream *stream, int fd)
+{
+	*stream = (struct stream){ .fd = fd };
+}
+
+void stream_secure(struct stream *stream, SSL *session)
 {
 	static BIO_METHOD *method;
 	BIO *bio;
@@ -65,18 +70,6 @@ static BIO *wire_bio_new(void)
 	}
 	bio = checked(BIO_new(method));
 	BIO_set_init(bio, 1);
-	return bio;
-}
-
-void stream_init(struct stream *stream, int fd)
-{
-	*stream = (struct stream){ .fd = fd };
-}
-
-void stream_secure(struct stream *stream, SSL *session)
-{
-	BIO *bio = wire_bio_new();
-
 	SSL_set_bio(session, bio, bio);
 	stream->session = session;
 }
@@ -227,12 +220,23 @@ int stream_handshake(struct stream *stream)
 	return wire_send(stream) ? -1 : result; /* after a failure it tells the peer why */
 }
 
-/* Decrypts all that was received. */
-static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
+ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most)
 {
+	char sealed[STREAM_READ_BYTES];
 	size_t len = 0;
+	ssize_t n;
 	int rc;
 
+	stream->records_n = 0;
+	if (!stream->session)
+		return bytes_receive(stream, bytes, most);
+	if (is_ended(stream))
+		return 0;
+	n = wire_receive(stream, sealed, most);
+	if (n <= 0)
+		return n;
+
+	/* Decrypt all that was received. */
 	ERR_clear_error();
 	do {
 		rc = SSL_read(stream->session, bytes + len, (int)(STREAM_BYTES - len));
@@ -251,80 +255,56 @@ static ssize_t wire_open(struct stream *stream, char bytes[STREAM_BYTES])
 	return -1;
 }
 
-ssize_t stream_read(struct stream *stream, char bytes[STREAM_BYTES], size_t most)
-{
-	char sealed[STREAM_READ_BYTES];
-	ssize_t n;
-
-	stream->records_n = 0;
-	if (!stream->session)
-		return bytes_receive(stream, bytes, most);
-	if (is_ended(stream))
-		return 0;
-	n = wire_receive(stream, sealed, most);
-	return n > 0 ? wire_open(stream, bytes) : n;
-}
-
-/* One record of the bytes: how many they were, or -1. */
-static ssize_t wire_seal(struct stream *stream, const void *bytes, size_t len)
-{
-	int n = (int)(len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES);
-
-	ERR_clear_error();
-	if (SSL_write(stream->session, bytes, n) != n) {
-		wire.out_len = 0;
-		errno = EPROTO;
-		return -1;
-	}
-	return wire_send(stream) ? -1 : n;
-}
-
-/* Whether more may be encrypted: what was is in the kernel. -1: the connection is broken. */
-static int sealed_flush(struct stream *stream)
-{
-	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
-		return -1;
-	return stream_unsent(stream) == 0;
-}
-
 ssize_t stream_send(struct stream *stream, const char *bytes, size_t len)
 {
-	ssize_t sent = 0, n;
-	int more;
+	size_t sent = 0, n;
 
 	if (!stream->session)
 		return send(stream->fd, bytes, len, MSG_NOSIGNAL);
-	more = sealed_flush(stream);
-	if (more == 0 && len > 0)
-		errno = EAGAIN;
-	if (more < 0 || (more == 0 && len > 0))
+
+	/* More is encrypted only when all that was encrypted before is in the kernel. */
+	if (stream_unsent(stream) > 0 && is_broken(evbuffer_write(stream->sealed, stream->fd)))
 		return -1;
-	while ((size_t)sent < len && stream_unsent(stream) == 0) {
-		n = wire_seal(stream, bytes + sent, len - (size_t)sent);
-		if (n < 0)
+	if (stream_unsent(stream) > 0 && len > 0) {
+		errno = EAGAIN;
+		return -1;
+	}
+	while (sent < len && stream_unsent(stream) == 0) {
+		n = len - sent < STREAM_RECORD_BYTES ? len - sent : STREAM_RECORD_BYTES;
+		ERR_clear_error();
+		if (SSL_write(stream->session, bytes + sent, (int)n) != (int)n) {
+			wire.out_len = 0;
+			errno = EPROTO;
+			return -1;
+		}
+		if (wire_send(stream))
 			return -1;
 		sent += n;
 	}
-	return sent;
+	return (ssize_t)sent;
 }
 
 int stream_write(struct stream *stream, struct evbuffer *output)
 {
+	const char *bytes;
 	size_t len;
 	ssize_t n;
-	int more;
 
 	if (!stream->session)
 		return evbuffer_get_length(output) > 0 &&
 				       is_broken(evbuffer_write(output, stream->fd))
 			       ? -1
 			       : 0;
-	while ((more = sealed_flush(stream)) > 0 && (len = evbuffer_get_length(output)) > 0) {
+	do {
+		len = evbuffer_get_length(output);
 		len = len < STREAM_RECORD_BYTES ? len : STREAM_RECORD_BYTES;
-		n = wire_seal(stream, checked(evbuffer_pullup(output, (ev_ssize_t)len)), len);
+		bytes = "";
+		if (len > 0)
+			bytes = checked(evbuffer_pullup(output, (ev_ssize_t)len));
+		n = stream_send(stream, bytes, len);
 		if (n < 0)
-			return -1;
+			return errno == EAGAIN ? 0 : -1;
 		evbuffer_drain(output, (size_t)n);
-	}
-	return more < 0 ? -1 : 0;
+	} while (n > 0);
+	return 0;
 }

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #define STREAM_READ_BYTES 16384
-#define STREAM_RECORD_BYTES 16384 /* of a record that was received in part before */
+#define STREAM_RECORD_BYTES 16384 /* a record that was received in part before */
 #define STREAM_BYTES (STREAM_READ_BYTES + STREAM_RECORD_BYTES)
 
 struct stream {
@@ -21,7 +21,7 @@ struct stream {
 	SSL *session;            /* NULL: plain */
 	struct evbuffer *sealed; /* encrypted, and not taken by the kernel; NULL: none ever was */
 	struct evbuffer *early;  /* was received, and is to be read first; NULL: none */
-	int records_n;           /* of TLS, in the last read */
+	int records_n;           /* how many records of TLS the last read had */
 };
 
 void stream_init(struct stream *stream, int fd); /* takes the descriptor; plain */

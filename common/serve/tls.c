@@ -15,7 +15,7 @@
 
 #define LOOK_MS 1000
 #define WHY_SIZE 512
-#define TICKET_KEYS_BYTES 80 /* of SSL_CTX_set_tlsext_ticket_keys() */
+#define TICKET_KEYS_BYTES 80 /* SSL_CTX_set_tlsext_ticket_keys() takes so many */
 #define SECRET_BYTES 32
 /*
  * Clients of 1.2: forward secrecy and authenticated encryption, as in Mozilla's "intermediate"
@@ -38,7 +38,8 @@ struct tls {
 /* Makes the keys of tickets; the same in all processes that were forked after it was made. */
 static unsigned char ticket_secret[SECRET_BYTES];
 
-const char *tls_error(void)
+/* The first line of OpenSSL's last error, which is taken from its queue. */
+static const char *tls_error(void)
 {
 	unsigned long code = ERR_get_error();
 	const char *text = ERR_reason_error_string(code);
@@ -57,7 +58,7 @@ static int fail(struct tls *tls, enum file file, const char *why)
 	return -1;
 }
 
-/* Something in it cannot be used: what, and OpenSSL's reason. */
+/* As fail(), for a file in which `what` cannot be used, with OpenSSL's reason. */
 static int fail_of(struct tls *tls, enum file file, const char *what)
 {
 	char why[WHY_SIZE / 2];
@@ -98,30 +99,6 @@ static SSL_TICKET_RETURN on_ticket(SSL *session, SSL_SESSION *ticket, const unsi
 	return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }
 
-/* From the secret and what the files have. */
-static void ticket_keys_set(SSL_CTX *context, X509_STORE *clients)
-{
-	unsigned char keys[TICKET_KEYS_BYTES], digest[EVP_MAX_MD_SIZE];
-	EVP_MD_CTX *hash = checked(EVP_MD_CTX_new());
-	STACK_OF(X509_OBJECT) *objects = clients ? X509_STORE_get0_objects(clients) : NULL;
-	unsigned len;
-
-	check(EVP_DigestInit_ex(hash, EVP_shake256(), NULL) == 1);
-	EVP_DigestUpdate(hash, ticket_secret, sizeof(ticket_secret));
-	check(X509_digest(SSL_CTX_get0_certificate(context), EVP_sha256(), digest, &len) == 1);
-	EVP_DigestUpdate(hash, digest, len);
-	for (int i = 0; i < sk_X509_OBJECT_num(objects); i++) {
-		const X509 *one = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, i));
-
-		if (one && X509_digest(one, EVP_sha256(), digest, &len) == 1)
-			EVP_DigestUpdate(hash, digest, len);
-	}
-	check(EVP_DigestFinalXOF(hash, keys, sizeof(keys)) == 1);
-	check(SSL_CTX_set_tlsext_ticket_keys(context, keys, sizeof(keys)) == 1);
-	OPENSSL_cleanse(keys, sizeof(keys));
-	EVP_MD_CTX_free(hash);
-}
-
 static int certificates_read(struct tls *tls, enum file file, STACK_OF(X509) * *all)
 {
 	char wrong[KEY_FILE_WRONG_SIZE];
@@ -138,7 +115,7 @@ static int own_set(struct tls *tls, SSL_CTX *context)
 
 	if (certificates_read(tls, FILE_CERT, &chain))
 		return -1;
-	own = sk_X509_shift(chain); /* those that lead to its CA follow */
+	own = sk_X509_shift(chain); /* the certificates that lead to its CA follow */
 	is_good = SSL_CTX_use_certificate(context, own) == 1 &&
 		  SSL_CTX_set1_chain(context, chain) == 1;
 	X509_free(own);
@@ -173,33 +150,19 @@ static int key_set(struct tls *tls, SSL_CTX *context)
 	return is_good ? 0 : fail_of(tls, FILE_KEY, "key of that certificate");
 }
 
-static int clients_set(struct tls *tls, SSL_CTX *context)
-{
-	STACK_OF(X509) * all;
-
-	if (!*tls->paths[FILE_CLIENT_CA])
-		return 0;
-	if (certificates_read(tls, FILE_CLIENT_CA, &all))
-		return -1;
-	for (int i = 0; i < sk_X509_num(all); i++) {
-		X509 *one = sk_X509_value(all, i);
-
-		check(SSL_CTX_add_client_CA(context, one) == 1);
-		check(X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) == 1);
-	}
-	sk_X509_pop_free(all, X509_free);
-	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* of those that send one */
-	return 0;
-}
-
-/* NULL: tls->why. */
+/* Makes a context from the files. NULL with tls->why. */
 static SSL_CTX *context_new(struct tls *tls)
 {
 	static const unsigned char id[] = "couponmq";
 	SSL_CTX *context = checked(SSL_CTX_new(TLS_server_method()));
+	STACK_OF(X509) *clients = NULL;
+	unsigned char keys[TICKET_KEYS_BYTES], digest[EVP_MAX_MD_SIZE];
+	EVP_MD_CTX *hash;
+	unsigned len;
 
 	ERR_clear_error();
-	if (own_set(tls, context) || key_set(tls, context) || clients_set(tls, context)) {
+	if (own_set(tls, context) || key_set(tls, context) ||
+	    (*tls->paths[FILE_CLIENT_CA] && certificates_read(tls, FILE_CLIENT_CA, &clients))) {
 		SSL_CTX_free(context);
 		return NULL;
 	}
@@ -214,8 +177,29 @@ static SSL_CTX *context_new(struct tls *tls)
 	check(SSL_CTX_set_session_id_context(context, id, sizeof(id) - 1) == 1);
 	SSL_CTX_set_alpn_select_cb(context, on_alpn, NULL);
 	check(SSL_CTX_set_session_ticket_cb(context, NULL, on_ticket, NULL) == 1);
-	ticket_keys_set(context,
-			*tls->paths[FILE_CLIENT_CA] ? SSL_CTX_get_cert_store(context) : NULL);
+	if (clients)
+		SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
+				   NULL); /* verifies clients that send one */
+
+	/* The keys of tickets follow from the secret and what the files have. */
+	hash = checked(EVP_MD_CTX_new());
+	check(EVP_DigestInit_ex(hash, EVP_shake256(), NULL) == 1);
+	EVP_DigestUpdate(hash, ticket_secret, sizeof(ticket_secret));
+	check(X509_digest(SSL_CTX_get0_certificate(context), EVP_sha256(), digest, &len) == 1);
+	EVP_DigestUpdate(hash, digest, len);
+	for (int i = 0; i < sk_X509_num(clients); i++) {
+		X509 *one = sk_X509_value(clients, i);
+
+		check(SSL_CTX_add_client_CA(context, one) == 1);
+		check(X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) == 1);
+		if (X509_digest(one, EVP_sha256(), digest, &len) == 1)
+			EVP_DigestUpdate(hash, digest, len);
+	}
+	check(EVP_DigestFinalXOF(hash, keys, sizeof(keys)) == 1);
+	check(SSL_CTX_set_tlsext_ticket_keys(context, keys, sizeof(keys)) == 1);
+	OPENSSL_cleanse(keys, sizeof(keys));
+	EVP_MD_CTX_free(hash);
+	sk_X509_pop_free(clients, X509_free);
 	return context;
 }
 
@@ -245,7 +229,10 @@ static void files_look(const struct tls *tls, struct key_file_stamp files[FILES_
 		files[i] = key_file_stamp(tls->paths[i]);
 }
 
-/* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
+/*
+ * Loads the files. `is_again`: nothing has changed but perhaps the reason, for instance that
+ * descriptors were out.
+ */
 static void load(struct tls *tls, int is_again)
 {
 	char before[sizeof(tls->why)];

@@ -50,6 +50,3 @@ int tls_certificate_set(SSL_CTX *context, const struct config *config, char *why
  * below: it has, or the client has shown none.
  */
 int64_t tls_client_expires_s(const SSL *session);
-
-/* The first line of OpenSSL's last error, which is taken from its queue. */
-const char *tls_error(void);

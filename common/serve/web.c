@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define TICK_MS 500
-#define REQUEST_S 5 /* for a request to arrive: the first one, and each in the reserve */
+#define REQUEST_S 5 /* within it a request must arrive: the first one, and each in the reserve */
 #define CONNECTIONS_MAX 512
 #define OF_ADDRESS_MAX 64
 #define RESERVE 16
@@ -103,7 +103,7 @@ struct arrived {
 	struct bufferevent *stream;
 };
 
-/* It has its descriptor by now. */
+/* Seats a connection, which has its descriptor by now, or refuses it. */
 static void on_seat(evutil_socket_t none, short what, void *data)
 {
 	static const char refusal[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
@@ -160,7 +160,7 @@ static struct seat *seat_of(struct web *web, struct evhttp_request *request)
 
 /* ---- requests */
 
-/* Its reply is sent; the connection may bring another one. */
+/* The reply is sent; the connection may bring another request. */
 static void on_complete(struct evhttp_request *request, void *data)
 {
 	struct seat *seat = seat_of(data, request);
@@ -270,7 +270,6 @@ static struct bufferevent *on_connection(struct event_base *base, void *data)
 static int on_tick(void *data)
 {
 	struct web *web = data;
-
 	int64_t now_ms = clock_monotonic_ms();
 
 	seats_look(web);
@@ -299,7 +298,6 @@ struct web *web_new(struct event_base *base, int fd, const struct config *config
 		    const struct web_options *options)
 {
 	struct web *web = checked(calloc(1, sizeof(*web)));
-
 	struct rlimit limit;
 	char why[NETWORKS_WHY_SIZE];
 

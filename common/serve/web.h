@@ -19,19 +19,17 @@
 
 struct web;
 
-/* Called once a second where there is TLS, after the files were looked at. */
-typedef void web_tick_fn(void *context, const struct tls *tls);
-
 struct web_options {
-	int methods; /* of enum evhttp_cmd_type; others are refused */
+	int methods; /* bits of enum evhttp_cmd_type; others are refused */
 	size_t head_bytes_max, body_bytes_max;
-	int timeout_s;     /* of an idle connection, and of one that does not read */
+	int timeout_s;     /* for an idle connection, and for one that does not read */
 	const char *hosts; /* COUPON_HTTP_HOSTS: Host and Origin are checked; NULL: they are not */
 	void (*request)(struct evhttp_request *request, void *context);
 	/* Answers a request that is refused, with 403, 421 or 503. */
 	void (*refuse)(struct evhttp_request *request, int status, const char *detail,
 		       void *context);
-	web_tick_fn *tick; /* NULL: not called */
+	/* With TLS, called twice a second, after the files were looked at; NULL: not called. */
+	void (*tick)(void *context, const struct tls *tls);
 	void *context;
 };
 

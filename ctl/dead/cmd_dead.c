@@ -9,7 +9,7 @@
 #include "common/message/json.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"
-#include "common/rabbit/envelope.h"
+#include "common/rabbit/link.h"
 #include "ctl/dead/dead_letter.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/message/use.h"
-#include "common/rabbit/envelope.h"
+#include "common/rabbit/link.h"
 
 #include <inttypes.h>
 #include <openssl/sha.h>

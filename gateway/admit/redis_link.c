@@ -249,7 +249,7 @@ static int master_find(struct redis_link *link)
 
 	if (!link->sentinels || link->resolving)
 		return 0;
-	if (sentinels_view(link->sentinels, &view, error)) {
+	if (sentinels_view(link->sentinels, 0, &view, error)) {
 		link_down(link, error);
 		return -1;
 	}
@@ -353,7 +353,7 @@ static int has_moved(const struct redis_link *link)
 	struct sentinels_view view;
 	char error[SENTINEL_ERROR_SIZE];
 
-	return link->sentinels && sentinels_view(link->sentinels, &view, error) == 0 &&
+	return link->sentinels && sentinels_view(link->sentinels, 0, &view, error) == 0 &&
 	       view.is_agreed && (view.port != link->port || strcmp(view.host, link->host) != 0);
 }
 

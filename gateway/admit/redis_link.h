@@ -43,7 +43,7 @@ int redis_link_has_unsent(const struct redis_link *link);
 
 size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
 const char *redis_link_run_id(const struct redis_link *link); /* of the Redis process */
-/* The run id as scripts take it: under Redis Sentinel with the lease (master_lease.h). */
+/* The run id as scripts take it: under Redis Sentinel with the lease of the master. */
 const char *redis_link_lease(const struct redis_link *link);
 /*
  * Reads both again, after a script has replied that a coupon is not verified on this process. A new

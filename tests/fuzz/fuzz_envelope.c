@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/properties.h"
 
-#include "common/rabbit/envelope.h"
+#include "common/rabbit/link.h"
 
 #include <stdlib.h>
 

@@ -81,7 +81,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the files of libpq that are regular ones",
-        "common/postgres/tls.c",
+        "common/postgres/query.c",
         "if (stat(path, &found) || S_ISREG(found.st_mode))",
         "if (stat(path, &found) || !S_ISDIR(found.st_mode))",
         "tests/e2e/test_e2e_store_tls.py::test_files_of_libpq_that_would_block",
@@ -114,7 +114,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the certificate of PostgreSQL",
-        "common/postgres/tls.c",
+        "common/postgres/query.c",
         'strcmp(mode, "verify-full") != 0',
         'strncmp(mode, "verify-", 7) != 0',
         TRANSPORT + "test_sslmode_of_a_url",
@@ -122,7 +122,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the host of several that is another machine",
-        "common/postgres/tls.c",
+        "common/postgres/query.c",
         "i < hosts_n || i < addresses_n",
         "i < 1 && i < hosts_n + addresses_n",
         TRANSPORT + "test_sslmode_of_a_url",
@@ -138,7 +138,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the rest of a record that is in OpenSSL",
-        "common/postgres/tls.c",
+        "common/postgres/query.c",
         "while (ssl && SSL_pending(ssl) > 0)",
         "while (0 && ssl)",
         "unit_test_postgres_tls::test_all_of_a_record_is_taken",
@@ -163,14 +163,14 @@ MUTANTS = [
         "P11",
         "the queue that is there and is not bound again",
         "common/rabbit/topology.c",
-        "return status || !is_new ? status :",
-        "return status ? status :",
+        "if (status || !is_new)",
+        "if (status)",
         RABBIT + "test_what_is_bound",
     ),
     mutant(
         "P11",
         "the prefetch that each consumer has for itself",
-        "common/rabbit/topology.c",
+        "common/rabbit/link.c",
         "0, source->prefetch, 0);",
         "0, source->prefetch, 1);",
         RABBIT + "test_a_link_of_two_sources",

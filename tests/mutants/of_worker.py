@@ -39,9 +39,9 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack after COMMIT",
-        "common/rabbit/topology.c",
-        "queue, queue, 0, source->prefetch == 0, 0,",
-        "queue, queue, 0, 1, 0,",
+        "common/rabbit/link.c",
+        "source->prefetch == 0, 0,",
+        "1, 0,",
         FAILURES + "test_a_worker_killed_between_commit_and_ack",
     ),
     mutant(
@@ -154,8 +154,8 @@ MUTANTS = [
         "P9",
         "the watchdog of calls that hang",
         "common/rabbit/connection.c",
-        "\t\tshutdown(watch->fd, SHUT_RDWR);\n\t\twatch->begun_ms = 0;\n",
-        "\t\twatch->begun_ms = 0;\n",
+        "\t\t\tshutdown(watch->fd, SHUT_RDWR);\n\t\t\twatch->begun_ms = 0;\n",
+        "\t\t\twatch->begun_ms = 0;\n",
         "unit_test_watchdog::test_only_a_call_that_hangs_is_ended",
     ),
     mutant(
@@ -376,8 +376,8 @@ MUTANTS = [
         "P10",
         "the COMMIT that is shown to be on a standby",
         "common/postgres/session.c",
-        "return postgres->is_judged && postgres->failure == POSTGRES_OK &&",
-        "return 0 && postgres->failure == POSTGRES_OK &&",
+        "postgres->is_judged && postgres->failure == POSTGRES_OK &&",
+        "0 && postgres->failure == POSTGRES_OK &&",
         STANDBY + "test_the_names_are_cleared_while_a_commit_waits",
         STANDBY + "test_the_names_are_set_before_commits_wait",
         waits=True,
@@ -385,7 +385,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the settings that were read again during a COMMIT",
-        "common/postgres/session.c",
+        "common/postgres/query.c",
         "!*commit->why && strcmp(commit->before, commit->after) != 0",
         "0",
         "unit_test_postgres::test_the_judge_of_commits",
@@ -393,7 +393,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the standbys that are asked while settings are new",
-        "common/postgres/session.c",
+        "common/postgres/query.c",
         "commit->is_new && !commit->is_reached ?",
         "0 ?",
         "unit_test_postgres::test_the_judge_of_commits",

@@ -1,5 +1,5 @@
 /* AMQP_URL with one host and with several, and the sentences about what is none. */
-#include "common/rabbit/url.h"
+#include "common/rabbit/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Which URLs lead to another machine unprotected. */
-#include "common/postgres/tls.h"
+#include "common/postgres/session.h"
 #include "common/program/transport.h"
 #include "common/resolving.h"
 
