@@ -25,10 +25,10 @@
 #include "common/postgres/session.h"
 #include "common/program/durability.h"
 #include "common/rabbit/publisher.h"
-#include "worker/gate.h"
+#include "worker/primary.h"
 #include "worker/metrics.h"
 #include "worker/outboxes.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 /*
  * How long a statement waits for a lock. Longer than a settlement that another worker waits for;

@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/message.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 #include "worker/settler.h"
 
 #include <stdio.h>

@@ -127,7 +127,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the deliveries of a worker that Redis has lost",
-        "worker/consume/settlement.c",
+        "worker/settlement.c",
         "\tcopies_add(settlement->copies, &delivery->copy);\n",
         "",
         "tests/e2e/test_e2e_copies.py::test_a_worker_writes_what_it_cannot_settle",

@@ -22,7 +22,7 @@ MUTANTS = [
     mutant(
         "P12",
         "what Redis has, before a use is answered",
-        "worker/uses.c",
+        "worker/work_uses.c",
         '\tif (strcmp(word, "ok") != 0) {\n\t\tredis_wait(settler, now_ms);\n\t\treturn;\n\t}\n',
         "",
         "tests/e2e/test_e2e_use_worker.py::test_killed_between_commit_and_redis",
@@ -47,7 +47,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the ack of what is settled alone",
-        "worker/consume/transaction.c",
+        "worker/transaction.c",
         "\ttransaction_end(settlement, ENDED_UNKNOWN, NULL);\n}\n\nvoid settlement_refuse",
         "\ttransaction_end(settlement, ENDED_COMMITTED, NULL);\n}\n\nvoid settlement_refuse",
         SETTLEMENT + "test_retry_acks_nothing",
@@ -65,7 +65,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the older deliveries that an ack of several must wait for",
-        "worker/consume/settlement.c",
+        "worker/settlement.c",
         "\t*multiple = 0;\n",
         "\t*multiple = parcel->left > 0;\n",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
@@ -74,15 +74,15 @@ MUTANTS = [
     mutant(
         "P3",
         "the acks of a connection that was lost",
-        "worker/consume/settlement.c",
-        "\tif (epoch != settlement->epoch)\n\t\treturn NULL;\n",
+        "worker/settlement.c",
+        "\tif (epoch != settlement->epoch)\n\t\treturn;\n",
         "",
         SETTLEMENT + "test_reset_forgets_and_never_acks",
     ),
     mutant(
         "P3",
         "the confirm, before a dead letter is acked",
-        "worker/consume/settlement.c",
+        "worker/settlement.c",
         "\t\tbooks_set_state(settlement, delivery, DELIVERY_DEAD);\n\t} else",
         "\t\tbooks_set_state(settlement, delivery, DELIVERY_DONE);\n\t} else",
         SETTLEMENT + "test_dead_holds_the_prefix_back",
@@ -91,9 +91,9 @@ MUTANTS = [
     mutant(
         "P3",
         "the refused receives of a message that stay in the outbox",
-        "worker/consume/delivery.c",
-        "return delivery->end == delivery->message->receives_n && delivery->bad_n == 0;",
-        "return delivery->end == delivery->message->receives_n;",
+        "worker/delivery.c",
+        "return delivery->end == delivery->receives_n && delivery->bad_n == 0;",
+        "return delivery->end == delivery->receives_n;",
         "unit_test_worker_parts::test_settled_by_its_last_part",
         OUTBOX + "test_a_message_of_which_one_receive_is_refused_stays",
         waits=True,
@@ -101,8 +101,8 @@ MUTANTS = [
     mutant(
         "P3",
         "the whole message that must be settled, before it leaves the outbox",
-        "worker/consume/delivery.c",
-        "return delivery->end == delivery->message->receives_n && delivery->bad_n == 0;",
+        "worker/delivery.c",
+        "return delivery->end == delivery->receives_n && delivery->bad_n == 0;",
         "return delivery->bad_n == 0;",
         "unit_test_worker_parts::test_settled_by_its_last_part",
     ),
@@ -145,7 +145,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the bound of what a worker holds of locked coupons",
-        "worker/consume/transaction.c",
+        "worker/settlement.c",
         "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PARKING;\n",
         "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PUT_OFF;\n",
         FORWARDED + "test_a_locked_coupon_never_fills_the_worker",
@@ -189,7 +189,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/gate.c",
+        "worker/primary.c",
         "\tif (gate->is_open)\n\t\treturn GATE_OPEN;\n",
         "\tif (gate->is_open || gate->is_own)\n\t\treturn GATE_OPEN;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
@@ -269,7 +269,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the message that PostgreSQL refuses alone",
-        "worker/consume/transaction.c",
+        "worker/transaction.c",
         "enum ending ending = settlement->taken_n == 1 ? ENDED_REFUSED_ALONE : ENDED_UNKNOWN;",
         "enum ending ending = ENDED_REFUSED_ALONE;",
         REFUSED + "test_bisect_finds_each_poison",
@@ -278,15 +278,15 @@ MUTANTS = [
     mutant(
         "P11",
         "the locked coupon that is put off alone",
-        "worker/consume/transaction.c",
-        "\t\tif (is_locked(look, coupons->ids[i]))\n\t\t\tcoupon_put_off(",
-        "\t\tif (look)\n\t\t\tcoupon_put_off(",
+        "worker/transaction.c",
+        "\t\t\tif (is_locked(look, coupons.ids[i]))\n\t\t\t\tcoupon_put_off(",
+        "\t\t\tif (look)\n\t\t\t\tcoupon_put_off(",
         LOCKED + "test_many_locked_coupons_are_put_off_together",
     ),
     mutant(
         "P11",
         "the time that slow trials leave to the others",
-        "worker/consume/transaction.c",
+        "worker/transaction.c",
         "settlement->waiting_first_ms = now_ms + (now_ms - settlement->taken_ms);",
         "settlement->waiting_first_ms = now_ms;",
         LOCKED + "test_slow_trials_leave_time_to_the_others",
@@ -534,7 +534,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that closes when another server is followed",
-        "worker/gate.c",
+        "worker/primary.c",
         "!server_equals(&followed, &gate->server)",
         "0",
         STANDBY + "test_an_old_primary_changes_nothing",

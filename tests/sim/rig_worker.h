@@ -1,5 +1,5 @@
 /*
- * The workers: the real books of settlement (worker/consume/settlement.c) between the broker and
+ * The workers: the real books of settlement (worker/settlement.c) between the broker and
  * the database. A worker may crash or lose its connection at any event.
  */
 #pragma once

@@ -50,8 +50,7 @@ static void outboxes_remove(const struct worker_rig *worker)
 		if (!delivery_is_settled_by_part(delivery) || fault(FAULT_REMOVAL))
 			continue;
 		removal = malloc(sizeof(*removal));
-		*removal = (struct outbox_removal){ delivery->message->coupon,
-						    delivery->message->batch };
+		*removal = (struct outbox_removal){ delivery->coupon, delivery->batch };
 		event_in(1, 40, outbox_removed, removal, 0, 0);
 	}
 }
@@ -108,14 +107,14 @@ static void transaction_run(struct worker_rig *worker)
 
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
 		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		const struct delivery_message *m = delivery->message;
 
 		for (size_t j = delivery->first; j < delivery->end; j++) {
-			struct receive receive = { m->coupon, m->receives[j].user, m->batch,
-						   (int)j };
-			enum settled settled = database_settle_one(&receive, m->receives[j].slot,
-								   m->generation,
-								   m->seq + (int64_t)j);
+			struct receive receive = { delivery->coupon, delivery->receives[j].user,
+						   delivery->batch, (int)j };
+			enum settled settled = database_settle_one(&receive,
+								   delivery->receives[j].slot,
+								   delivery->generation,
+								   delivery->seq + (int64_t)j);
 
 			worker->outcomes[position++] = (struct outcome){
 				settled == SETTLED_ISSUED     ? WORKER_ISSUED
@@ -130,7 +129,7 @@ static void transaction_run(struct worker_rig *worker)
 static int transaction_has_poison(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-		if (settlement_taken_at(worker->settlement, i)->message->coupon == POISON_COUPON)
+		if (settlement_taken_at(worker->settlement, i)->coupon == POISON_COUPON)
 			return 1;
 	return 0;
 }
@@ -139,7 +138,7 @@ static int transaction_has_poison(const struct worker_rig *worker)
 static int transaction_is_locked(const struct worker_rig *worker)
 {
 	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		int64_t coupon = settlement_taken_at(worker->settlement, i)->message->coupon;
+		int64_t coupon = settlement_taken_at(worker->settlement, i)->coupon;
 
 		if (fault(FAULT_LOCK) && coupon != POISON_COUPON) {
 			locked.coupon = coupon;

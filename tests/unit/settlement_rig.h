@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +125,7 @@ static inline int taken_has(const struct settlement *s, uint64_t tag, size_t ind
 
 static inline int64_t coupon_of(const struct settlement *s, size_t i)
 {
-	return settlement_taken_at(s, i)->message->coupon;
+	return settlement_taken_at(s, i)->coupon;
 }
 
 static inline int taken_has_coupon(const struct settlement *s, int64_t coupon)

@@ -4,7 +4,7 @@
 #include "gateway/publish/batch.h"
 #include "common/message/message.h"
 #include "tests/unit/settlement_rig.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #define BODY                                                                               \
 	"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%d\",\"generation\":1,\"seq\":1,\"at\":1," \
@@ -158,8 +158,8 @@ static void test_the_worker_finds_each_batch(void **state)
 	for (size_t i = 0; i < 150; i++) {
 		const struct delivery *delivery = settlement_taken_at(s, i);
 
-		assert_int_equal(delivery->message->coupon, 1000 + i);
-		assert_string_equal(delivery->message->receives[0].tail, "kkk");
+		assert_int_equal(delivery->coupon, 1000 + i);
+		assert_string_equal(delivery->receives[0].tail, "kkk");
 		assert_int_equal(delivery->position, i);
 	}
 	settlement_commit(s);
@@ -223,10 +223,10 @@ static void test_users_are_as_they_were(void **state)
 	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
 	assert_int_equal(settlement_take(s, 100, 0), HOSTILE_N);
 	for (size_t i = 0; i < HOSTILE_N; i++) {
-		const struct delivery_message *message = settlement_taken_at(s, i)->message;
+		const struct delivery *delivery = settlement_taken_at(s, i);
 
-		assert_int_equal(message->coupon, 1000 + i);
-		assert_string_equal(message->receives[0].user.text, hostile[i].user);
+		assert_int_equal(delivery->coupon, 1000 + i);
+		assert_string_equal(delivery->receives[0].user.text, hostile[i].user);
 	}
 	settlement_commit(s);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);

@@ -64,7 +64,7 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 /* A copy of a parked delivery, from the parking queue. */
 static void model_park(struct model *model, struct settlement *s, const struct delivery *delivery)
 {
-	add_coupon(s, model->next_tag, delivery->message->coupon, delivery->message->receives_n,
+	add_coupon(s, model->next_tag, delivery->coupon, delivery->receives_n,
 		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
@@ -85,9 +85,9 @@ static void model_commit(struct model *model, const struct settlement *s)
 			assert_false(model->settled[item] & 1u << j);
 			model->settled[item] |= 1u << j;
 		}
-		if (model->settled[item] == (1u << delivery->message->receives_n) - 1)
+		if (model->settled[item] == (1u << delivery->receives_n) - 1)
 			model->truth[item] = FINISHED;
-		else if (delivery->end == delivery->message->receives_n)
+		else if (delivery->end == delivery->receives_n)
 			assert_true(model->refused[item]);
 	}
 }

@@ -3,7 +3,7 @@
  * keeper.
  */
 #include "keeper/coupon_state.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 #include "worker/settler.h"
 
 #include <setjmp.h>

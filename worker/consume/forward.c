@@ -1,4 +1,4 @@
-#include "worker/consume/forward.h"
+#include "worker/forward.h"
 
 #include "common/check.h"
 #include "common/clock.h"

@@ -14,7 +14,7 @@
 #include "common/backoff.h"
 #include "common/rabbit/publisher.h"
 #include "worker/metrics.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #define FORWARD_REFUSED_MS 5000 /* so long after a refusal the parking queue is not tried again */
 #define FORWARD_REQUEUE_MS 100  /* between two rounds of copies to the receive queue */

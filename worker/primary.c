@@ -1,4 +1,4 @@
-#include "worker/gate.h"
+#include "worker/primary.h"
 
 #include "common/clock.h"
 

@@ -43,7 +43,7 @@
  */
 #pragma once
 
-#include "worker/consume/delivery.h"
+#include "worker/delivery.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,12 +4,13 @@
  * because it takes too long: finds them, puts them off, parks their messages, and tries them again.
  * See settlement.h.
  */
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #include "common/array.h"
 #include "common/check.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* How a transaction ended. */
 enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
@@ -18,67 +19,47 @@ enum ending { ENDED_COMMITTED, ENDED_UNKNOWN, ENDED_REFUSED_ALONE };
 static int transaction_add(struct settlement *settlement, struct delivery *delivery,
 			   size_t receives_max)
 {
+	size_t n = delivery_part_size(delivery);
+
 	if (settlement->taken_n > 0 && delivery->group != settlement->taken[0]->group)
 		return 0;
 	delivery->lock_suspect |= settlement->trial;
 	/* There is always room for one. */
-	if (settlement->taken_n > 0 &&
-	    settlement->taken_receives + delivery_part_size(delivery) > receives_max)
+	if (settlement->taken_n > 0 && settlement->taken_receives + n > receives_max)
 		return -1;
 	settlement->taken = array_room(settlement->taken, settlement->taken_n,
 				       &settlement->taken_size, sizeof(struct delivery *));
 	settlement->taken[settlement->taken_n++] = delivery;
-	settlement->taken_receives += delivery_part_size(delivery);
+	settlement->taken_receives += n;
 	settlement->lock_suspect |= delivery->lock_suspect;
-	delivery_part_begin(delivery);
+	/* Its outcomes are ISSUED until settle() returns others. */
+	memset(delivery->outcomes + delivery->first, 0, n * sizeof(*delivery->outcomes));
 	books_set_state(settlement, delivery, DELIVERY_SENT);
 	return 0;
 }
 
-static enum delivery_state state_after(struct settlement *settlement, struct delivery *delivery,
-				       enum ending ending, const char *sqlstate)
-{
-	enum delivery_state state = DELIVERY_WAITING;
-
-	if (ending == ENDED_COMMITTED)
-		state = delivery_part_committed(delivery);
-	else if (ending == ENDED_REFUSED_ALONE)
-		state = delivery_part_refused(delivery, sqlstate);
-	if (state == DELIVERY_WAITING &&
-	    put_off_find(&settlement->put_off, delivery->message->coupon))
-		state = DELIVERY_PUT_OFF;
-	return state;
-}
-
-/* The deliveries of a lost connection are forgotten. */
+/* What the end means for each delivery. Those of a lost connection are forgotten. */
 static void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate)
 {
 	for (size_t i = 0; i < settlement->taken_n; i++) {
 		struct delivery *delivery = settlement->taken[i];
+		enum delivery_state state = DELIVERY_WAITING;
 
-		if (delivery->epoch == settlement->epoch)
-			books_set_state(settlement, delivery,
-					state_after(settlement, delivery, ending, sqlstate));
-		else
+		if (delivery->epoch != settlement->epoch) {
 			delivery_free(delivery, settlement->envelope_free);
+			continue;
+		}
+		if (ending == ENDED_COMMITTED)
+			state = delivery_part_committed(delivery);
+		else if (ending == ENDED_REFUSED_ALONE)
+			state = delivery_part_refused(delivery, sqlstate);
+		if (state == DELIVERY_WAITING &&
+		    put_off_find(&settlement->put_off, delivery->coupon))
+			state = DELIVERY_PUT_OFF;
+		books_set_state(settlement, delivery, state);
 	}
 	settlement->taken_n = 0;
 	settlement->taken_receives = 0;
-}
-
-enum delivery_state locked_state(const struct settlement *settlement,
-				 const struct delivery *delivery,
-				 const struct put_off_coupon *put_off)
-{
-	if (delivery->from_parking || settlement->parking_max == 0)
-		return DELIVERY_PUT_OFF;
-	/* If nothing is held of it, this delivery is what the trial takes. */
-	if (put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0)
-		return DELIVERY_PARKING;
-	return settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n <
-			       settlement->put_off_max
-		       ? DELIVERY_PUT_OFF
-		       : DELIVERY_PARKING;
 }
 
 int settlement_crowded(const struct settlement *settlement)
@@ -112,7 +93,7 @@ static struct coupons taken_coupons(const struct settlement *settlement)
 	struct coupons coupons = { .ids = checked(calloc(n, sizeof(*coupons.ids))) };
 
 	for (size_t i = 0; i < n; i++)
-		coupons.ids[i] = settlement->taken[i]->message->coupon;
+		coupons.ids[i] = settlement->taken[i]->coupon;
 	coupons.n = numbers_unique(coupons.ids, n);
 	check(coupons.n > 0);
 	return coupons;
@@ -124,31 +105,6 @@ static int is_locked(const struct lock_look *look, int64_t coupon)
 		if (look->locked[i] == coupon)
 			return 1;
 	return 0;
-}
-
-/* Splits the transaction into two: the coupons below `middle`, and the others. */
-static void taken_split(struct settlement *settlement, int64_t middle)
-{
-	for (size_t i = 0; i < settlement->taken_n; i++) {
-		struct delivery *delivery = settlement->taken[i];
-
-		delivery->group = settlement->next_group + (delivery->message->coupon >= middle);
-		delivery->lock_suspect = 1;
-	}
-	settlement->next_group += 2;
-}
-
-/* The coupons that are not locked are retried together, without the others. */
-static void rest_apart(struct settlement *settlement, const struct lock_look *look)
-{
-	for (size_t i = 0; i < settlement->taken_n; i++) {
-		struct delivery *delivery = settlement->taken[i];
-
-		if (!is_locked(look, delivery->message->coupon))
-			delivery->group = settlement->next_group;
-		delivery->lock_suspect = 1;
-	}
-	settlement->next_group++;
 }
 
 static void coupon_put_off(struct settlement *settlement, int64_t coupon, int apart, int64_t now_ms)
@@ -167,10 +123,8 @@ static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 	struct delivery *delivery;
 
 	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		const struct put_off_coupon *put_off =
-			delivery->message
-				? put_off_find(&settlement->put_off, delivery->message->coupon)
-				: NULL;
+		const struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
+								    delivery->coupon);
 
 		if (!put_off || put_off->due_ms <= now_ms)
 			continue;
@@ -188,30 +142,30 @@ static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 
 static int is_trial(const struct settlement *settlement)
 {
-	return put_off_find(&settlement->put_off, settlement->taken[0]->message->coupon) != NULL;
+	return put_off_find(&settlement->put_off, settlement->taken[0]->coupon) != NULL;
 }
 
-/* The transaction cannot be committed as it is, and no locked row was found that explains it. */
+/*
+ * The transaction cannot be committed as it is, and no locked row was found that explains it: splits
+ * it into the lower half of its coupons and the others, until one coupon is alone.
+ */
 static void cause_seek(struct settlement *settlement, const struct coupons *coupons, int64_t now_ms)
 {
 	if (coupons->n > 1 && !is_trial(settlement)) {
-		taken_split(settlement, coupons->ids[coupons->n / 2]);
+		int64_t middle = coupons->ids[coupons->n / 2];
+
+		for (size_t i = 0; i < settlement->taken_n; i++) {
+			struct delivery *delivery = settlement->taken[i];
+
+			delivery->group = settlement->next_group + (delivery->coupon >= middle);
+			delivery->lock_suspect = 1;
+		}
+		settlement->next_group += 2;
 		return;
 	}
 	for (size_t i = 0; i < coupons->n; i++)
 		coupon_put_off(settlement, coupons->ids[i], 1, now_ms);
 	settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
-}
-
-static void locked_put_off(struct settlement *settlement, const struct coupons *coupons,
-			   const struct lock_look *look, size_t found, int64_t now_ms)
-{
-	if (found == coupons->n || !is_trial(settlement))
-		settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
-	rest_apart(settlement, look);
-	for (size_t i = 0; i < coupons->n; i++)
-		if (is_locked(look, coupons->ids[i]))
-			coupon_put_off(settlement, coupons->ids[i], 0, now_ms);
 }
 
 void settlement_blocked(struct settlement *settlement, const struct lock_look *look, int64_t now_ms)
@@ -221,10 +175,24 @@ void settlement_blocked(struct settlement *settlement, const struct lock_look *l
 
 	for (size_t i = 0; i < coupons.n; i++)
 		found += (size_t)is_locked(look, coupons.ids[i]);
-	if (found > 0)
-		locked_put_off(settlement, &coupons, look, found, now_ms);
-	else
+	if (found == 0) {
 		cause_seek(settlement, &coupons, now_ms);
+	} else {
+		if (found == coupons.n || !is_trial(settlement))
+			settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
+		/* The coupons that are not locked are retried together, without the others. */
+		for (size_t i = 0; i < settlement->taken_n; i++) {
+			struct delivery *delivery = settlement->taken[i];
+
+			if (!is_locked(look, delivery->coupon))
+				delivery->group = settlement->next_group;
+			delivery->lock_suspect = 1;
+		}
+		settlement->next_group++;
+		for (size_t i = 0; i < coupons.n; i++)
+			if (is_locked(look, coupons.ids[i]))
+				coupon_put_off(settlement, coupons.ids[i], 0, now_ms);
+	}
 	free(coupons.ids);
 	transaction_end(settlement, ENDED_UNKNOWN, NULL);
 	deliveries_put_off(settlement, now_ms);
@@ -243,20 +211,16 @@ void settlement_cancelled(struct settlement *settlement, int64_t now_ms)
 	deliveries_put_off(settlement, now_ms);
 }
 
-static void stale_forget(struct settlement *settlement, int64_t now_ms)
-{
-	if (now_ms - settlement->forgot_ms < SETTLEMENT_PUT_OFF_LONGEST_MS)
-		return;
-	settlement->forgot_ms = now_ms;
-	put_off_forget(&settlement->put_off, now_ms - SETTLEMENT_FORGET_MS);
-}
-
 void settlement_rotate(struct settlement *settlement, int64_t now_ms)
 {
 	struct delivery *delivery;
 	int full = settlement->put_off_parking_n >= settlement->parking_max;
 
-	stale_forget(settlement, now_ms);
+	if (now_ms - settlement->forgot_ms >= SETTLEMENT_PUT_OFF_LONGEST_MS) {
+		settlement->forgot_ms = now_ms;
+		put_off_forget(&settlement->put_off, now_ms - SETTLEMENT_FORGET_MS);
+	}
+
 	if (settlement->put_off_parking_n == 0)
 		settlement->rotated_ms = now_ms;
 	if (now_ms - settlement->rotated_ms <
@@ -290,52 +254,41 @@ int64_t settlement_trial_ms(const struct settlement *settlement)
 	return next->due_ms > settlement->trial_ms ? next->due_ms : settlement->trial_ms;
 }
 
-/* The coupon of the trial; in steps of a limited size where more was too slow. */
-static void coupon_take(struct settlement *settlement, const struct put_off_coupon *put_off,
-			size_t receives_max)
+/*
+ * Takes a trial into the transaction, if one is due: the coupon whose trial is due first, in steps
+ * of a limited size where more was too slow; then every other coupon that is due.
+ */
+static void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
+	const struct put_off_coupon *first, *put_off;
 	struct delivery *delivery;
+	size_t first_max = receives_max;
 
-	if (put_off->items_max && put_off->items_max < receives_max)
-		receives_max = put_off->items_max;
+	if (settlement_trial_ms(settlement) > now_ms)
+		return;
+	settlement->trial = 1;
+	first = trial_next(settlement);
+	if (first->items_max && first->items_max < receives_max)
+		first_max = first->items_max;
 	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		if (!is_put_off(delivery) || delivery->message->coupon != put_off->coupon)
+		if (!is_put_off(delivery) || delivery->coupon != first->coupon)
 			continue;
-		if (put_off->items_max && settlement->taken_n == 0)
-			delivery_part_limit(delivery, receives_max);
-		if (transaction_add(settlement, delivery, receives_max))
-			return;
+		if (first->items_max && settlement->taken_n == 0)
+			delivery_part_limit(delivery, first_max);
+		if (transaction_add(settlement, delivery, first_max))
+			break;
 	}
-}
 
-/* Every other coupon that is due. */
-static void others_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
-{
-	struct delivery *delivery;
-	const struct put_off_coupon *put_off;
-
+	if (first->apart)
+		return;
 	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
 		if (!is_put_off(delivery))
 			continue;
-		put_off = put_off_find(&settlement->put_off, delivery->message->coupon);
+		put_off = put_off_find(&settlement->put_off, delivery->coupon);
 		if (!put_off->apart && put_off->due_ms <= now_ms &&
 		    transaction_add(settlement, delivery, receives_max))
 			return;
 	}
-}
-
-/* Takes a trial into the transaction, if one is due. */
-static void trial_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
-{
-	const struct put_off_coupon *first;
-
-	if (settlement_trial_ms(settlement) > now_ms)
-		return;
-	first = trial_next(settlement);
-	settlement->trial = 1;
-	coupon_take(settlement, first, receives_max);
-	if (!first->apart)
-		others_take(settlement, receives_max, now_ms);
 }
 
 /* The coupon can be settled again. */
@@ -344,62 +297,16 @@ static void put_off_over(struct settlement *settlement, int64_t coupon)
 	struct delivery *delivery;
 
 	TAILQ_FOREACH (delivery, &settlement->deliveries, next)
-		if (is_put_off(delivery) && delivery->message->coupon == coupon)
+		if (is_put_off(delivery) && delivery->coupon == coupon)
 			books_set_state(settlement, delivery, DELIVERY_WAITING);
 	put_off_end(&settlement->put_off, coupon);
 	settlement->noticed(&(struct put_off_coupon){ .coupon = coupon });
 }
 
-/*
- * The transaction in flight met no lock, and was not cancelled: its coupons are no longer put off.
- * One that is tried in small steps stays so: it is returned, else 0, and is to be passed to
- * trial_rest() when the transaction has ended.
- */
-static int64_t trial_succeeded(struct settlement *settlement)
-{
-	int64_t limited = 0;
-
-	for (size_t i = 0; i < settlement->taken_n; i++) {
-		int64_t coupon = settlement->taken[i]->message->coupon;
-		struct put_off_coupon *put_off = put_off_find(&settlement->put_off, coupon);
-
-		settlement->taken[i]->lock_suspect = 0;
-		if (!put_off || limited)
-			continue;
-		if (put_off->items_max && put_off->items_max < settlement->receives_max) {
-			put_off->items_max += put_off->items_max / 4 + 1;
-			put_off->due_ms = 0;
-			limited = coupon;
-		} else {
-			put_off_over(settlement, coupon);
-		}
-	}
-	return limited;
-}
-
-/* The coupon is no longer put off if nothing is held of it. */
-static void trial_rest(struct settlement *settlement, int64_t coupon)
-{
-	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, coupon);
-
-	if (put_off && put_off->held == 0)
-		put_off_over(settlement, coupon);
-}
-
-/* The oldest that waits, and those that go with it. */
-static void waiting_take(struct settlement *settlement, size_t receives_max)
+size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
 {
 	struct delivery *delivery;
 
-	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		if (delivery->state == DELIVERY_WAITING &&
-		    transaction_add(settlement, delivery, receives_max))
-			break;
-	}
-}
-
-size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms)
-{
 	check(settlement->taken_n == 0);
 	/* A slow trial leaves the same time to the other coupons. */
 	if (settlement->trial)
@@ -410,8 +317,12 @@ size_t settlement_take(struct settlement *settlement, size_t receives_max, int64
 	settlement->receives_max = receives_max;
 	if (now_ms >= settlement->waiting_first_ms)
 		trial_take(settlement, receives_max, now_ms);
+	/* The oldest that waits, and those that go with it. */
 	if (settlement->taken_n == 0)
-		waiting_take(settlement, receives_max);
+		TAILQ_FOREACH (delivery, &settlement->deliveries, next)
+			if (delivery->state == DELIVERY_WAITING &&
+			    transaction_add(settlement, delivery, receives_max))
+				break;
 	if (settlement->taken_n == 0)
 		trial_take(settlement, receives_max, now_ms);
 	return settlement->taken_receives;
@@ -447,13 +358,35 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
 	return -1;
 }
 
+/*
+ * The transaction in flight met no lock, and was not cancelled: its coupons are no longer put off.
+ * One that is tried in small steps stays so while deliveries of it are held.
+ */
 static void transaction_judged(struct settlement *settlement, enum ending ending,
 			       const char *sqlstate)
 {
-	int64_t limited = trial_succeeded(settlement);
+	struct put_off_coupon *put_off;
+	int64_t limited = 0; /* the coupon that stays put off */
 
+	for (size_t i = 0; i < settlement->taken_n; i++) {
+		int64_t coupon = settlement->taken[i]->coupon;
+
+		put_off = put_off_find(&settlement->put_off, coupon);
+		settlement->taken[i]->lock_suspect = 0;
+		if (!put_off || limited)
+			continue;
+		if (put_off->items_max && put_off->items_max < settlement->receives_max) {
+			put_off->items_max += put_off->items_max / 4 + 1;
+			put_off->due_ms = 0;
+			limited = coupon;
+		} else {
+			put_off_over(settlement, coupon);
+		}
+	}
 	transaction_end(settlement, ending, sqlstate);
-	trial_rest(settlement, limited);
+	put_off = put_off_find(&settlement->put_off, limited);
+	if (put_off && put_off->held == 0)
+		put_off_over(settlement, limited);
 }
 
 void settlement_commit(struct settlement *settlement)

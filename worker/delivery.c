@@ -1,4 +1,4 @@
-#include "worker/consume/delivery.h"
+#include "worker/delivery.h"
 
 #include "common/check.h"
 
@@ -18,62 +18,52 @@ static void *copy_of(const void *list, size_t n, size_t size)
 	return memcpy(checked(malloc(n * size)), list, n * size);
 }
 
-/* Without the rest of the list: thousands of batches may be held. */
-static struct message_traces *traces_copy(const struct message_traces *traces)
+/* A delivery that can be settled, with room for `places` receives of a message of receives. */
+static struct delivery *delivery_make(size_t receives_n, size_t places,
+				      const struct message_traces *traces)
 {
-	size_t size = offsetof(struct message_traces, list) + traces->n * sizeof(*traces->list);
+	struct delivery *delivery = checked(
+		calloc(1, sizeof(*delivery) + places * sizeof(delivery->receives[0])));
 
-	return traces->n > 0 ? copy_of(traces, 1, size) : NULL;
-}
-
-static struct delivery_message *message_copy(const struct message *message)
-{
-	size_t receives_bytes = message->receives_n * sizeof(message->receives[0]);
-	struct delivery_message *copy = checked(calloc(1, sizeof(*copy) + receives_bytes));
-
-	copy->batch = message->batch;
-	copy->coupon = message->coupon;
-	copy->generation = message->generation;
-	copy->seq = message->seq;
-	copy->at_ms = message->at_ms;
-	copy->receives_n = message->receives_n;
-	memcpy(copy->receives, message->receives, receives_bytes);
-	copy->traces = traces_copy(&message->traces);
-	return copy;
-}
-
-/* `message` is taken over, and so is `envelope`. */
-static struct delivery *delivery_of(uint64_t tag, struct delivery_message *message, void *envelope)
-{
-	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
-
-	check(message->receives_n > 0 && message->receives_n <= MESSAGE_RECEIVES_MAX);
+	check(receives_n > 0 && receives_n <= MESSAGE_RECEIVES_MAX);
 	delivery->state = DELIVERY_WAITING;
-	delivery->tag = tag;
-	delivery->envelope = envelope;
-	delivery->message = message;
-	delivery->outcomes = checked(calloc(message->receives_n, sizeof(*delivery->outcomes)));
-	delivery->end = message->receives_n;
+	delivery->receives_n = delivery->end = receives_n;
+	delivery->outcomes = checked(calloc(receives_n, sizeof(*delivery->outcomes)));
+	/* Without the rest of their list: thousands of batches may be held. */
+	if (traces->n > 0)
+		delivery->traces = copy_of(traces, 1,
+					   offsetof(struct message_traces, list) +
+						   traces->n * sizeof(*traces->list));
 	return delivery;
 }
 
 struct delivery *delivery_new(uint64_t tag, const struct message *message, void *envelope)
 {
-	return delivery_of(tag, message_copy(message), envelope);
+	struct delivery *delivery = delivery_make(message->receives_n, message->receives_n,
+						  &message->traces);
+
+	delivery->tag = tag;
+	delivery->envelope = envelope;
+	delivery->batch = message->batch;
+	delivery->coupon = message->coupon;
+	delivery->generation = message->generation;
+	delivery->seq = message->seq;
+	delivery->at_ms = message->at_ms;
+	memcpy(delivery->receives, message->receives,
+	       message->receives_n * sizeof(message->receives[0]));
+	return delivery;
 }
 
 struct delivery *delivery_new_uses(const struct use_message *message)
 {
-	struct delivery_message *copy = checked(calloc(1, sizeof(*copy)));
+	struct delivery *delivery = delivery_make(message->uses_n, 0, &message->traces);
 
-	copy->batch = message->batch;
-	copy->coupon = message->receives[0].coupon;
-	copy->receives_n = message->uses_n;
-	copy->uses = copy_of(message->uses, message->uses_n, sizeof(*message->uses));
-	copy->use_receives = copy_of(message->receives, message->receives_n,
-				     sizeof(*message->receives));
-	copy->traces = traces_copy(&message->traces);
-	return delivery_of(0, copy, NULL);
+	delivery->batch = message->batch;
+	delivery->coupon = message->receives[0].coupon;
+	delivery->uses = copy_of(message->uses, message->uses_n, sizeof(*message->uses));
+	delivery->use_receives = copy_of(message->receives, message->receives_n,
+					 sizeof(*message->receives));
+	return delivery;
 }
 
 static void reason_set(struct delivery *delivery, const char *reason)
@@ -99,12 +89,9 @@ void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelo
 		envelope_free(delivery->envelope);
 	free(delivery->reason);
 	free(delivery->outcomes);
-	if (delivery->message) {
-		free(delivery->message->traces);
-		free(delivery->message->uses);
-		free(delivery->message->use_receives);
-	}
-	free(delivery->message);
+	free(delivery->traces);
+	free(delivery->uses);
+	free(delivery->use_receives);
 	free(delivery);
 }
 
@@ -115,7 +102,7 @@ size_t delivery_part_size(const struct delivery *delivery)
 
 const char *delivery_trace(const struct delivery *delivery, size_t index)
 {
-	const struct message_traces *traces = delivery->message->traces;
+	const struct message_traces *traces = delivery->traces;
 
 	for (size_t i = 0; traces && i < traces->n; i++)
 		if (traces->list[i].index == index)
@@ -129,34 +116,35 @@ void delivery_part_limit(struct delivery *delivery, size_t receives_max)
 		delivery->end = delivery->first + receives_max;
 }
 
-void delivery_part_begin(struct delivery *delivery)
-{
-	memset(delivery->outcomes + delivery->first, 0,
-	       delivery_part_size(delivery) * sizeof(*delivery->outcomes));
-}
-
 enum delivery_state delivery_part_committed(struct delivery *delivery)
 {
-	if (delivery->end == delivery->message->receives_n)
+	if (delivery->end == delivery->receives_n)
 		return delivery->bad_n ? DELIVERY_DEAD : DELIVERY_DONE;
 	delivery->first = delivery->end;
-	delivery->end = delivery->message->receives_n;
+	delivery->end = delivery->receives_n;
 	return DELIVERY_WAITING;
 }
 
 int delivery_is_settled_by_part(const struct delivery *delivery)
 {
-	return delivery->end == delivery->message->receives_n && delivery->bad_n == 0;
+	return delivery->end == delivery->receives_n && delivery->bad_n == 0;
 }
 
-static void bad_add(struct delivery *delivery, size_t n, const char *sqlstate)
+enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate)
 {
 	char reason[SETTLEMENT_REASON_SIZE];
-	size_t receives_n = delivery->message->receives_n;
+	size_t receives_n = delivery->receives_n;
+
+	if (delivery->bad_n >= BAD_MAX) {
+		delivery->end = receives_n; /* none of the rest is tried */
+	} else if (delivery_part_size(delivery) > 1) {
+		delivery->end = delivery->first + delivery_part_size(delivery) / 2;
+		return DELIVERY_WAITING;
+	}
 
 	if (delivery->bad_n == 0)
 		delivery->bad_first = delivery->first;
-	delivery->bad_n += n;
+	delivery->bad_n += delivery_part_size(delivery);
 	if (receives_n == 1)
 		snprintf(reason, sizeof(reason), "unstorable: SQLSTATE %s", sqlstate);
 	else
@@ -164,17 +152,6 @@ static void bad_add(struct delivery *delivery, size_t n, const char *sqlstate)
 			 "unstorable: SQLSTATE %s, %zu of %zu receives from index %zu on", sqlstate,
 			 delivery->bad_n, receives_n, delivery->bad_first);
 	reason_set(delivery, reason);
-}
-
-enum delivery_state delivery_part_refused(struct delivery *delivery, const char *sqlstate)
-{
-	if (delivery->bad_n >= BAD_MAX)
-		delivery->end = delivery->message->receives_n; /* none of the rest is tried */
-	if (delivery->bad_n < BAD_MAX && delivery_part_size(delivery) > 1) {
-		delivery->end = delivery->first + delivery_part_size(delivery) / 2;
-		return DELIVERY_WAITING;
-	}
-	bad_add(delivery, delivery_part_size(delivery), sqlstate);
 	return delivery_part_committed(delivery);
 }
 
@@ -192,7 +169,7 @@ int outcome_parse(const char *kind, const char *reason, struct outcome *outcome)
 
 void delivery_reply(const struct delivery *delivery, struct reply *reply)
 {
-	reply->batch = delivery->message->batch;
+	reply->batch = delivery->batch;
 	reply->is_to_uses = 0;
 	reply->outcomes_n = 0;
 	for (size_t i = delivery->first; i < delivery->end; i++) {
