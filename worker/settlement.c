@@ -280,7 +280,8 @@ static void batch_add(struct unpack *unpack, uint64_t tag, const char *text, siz
 	struct delivery *delivery = unpack->read(unpack, text, len, &error);
 
 	if (whole)
-		envelope = unpack->part_new(whole, text, len, delivery ? &delivery->batch : NULL);
+		envelope = unpack->batch_envelope(whole, text, len,
+						  delivery ? &delivery->batch : NULL);
 	if (!delivery) {
 		dead_add(unpack, tag, error, envelope);
 		return;

@@ -106,8 +106,8 @@ struct unpack {
 	 * Makes the envelope of a batch that is one of several in a message. The text is lent;
 	 * `batch` is NULL when it cannot be read.
 	 */
-	void *(*part_new)(const void *whole, const char *text, size_t len,
-			  const struct ulid *batch);
+	void *(*batch_envelope)(const void *whole, const char *text, size_t len,
+				const struct ulid *batch);
 	union {
 		struct message receives;
 		struct use_message uses;

@@ -24,7 +24,7 @@ void put_off_log(const struct put_off_coupon *notice)
 
 void settler_init(struct settler *settler, const struct config *config)
 {
-	settler->gate.keeper = settler->keeper;
+	settler->primary.keeper = settler->keeper;
 	settler->settle_timeout_ms = config->settle_timeout_ms;
 	settler->postgres = postgres_new(&(struct postgres_options){
 		.url = config->database_url,
@@ -56,44 +56,6 @@ static void read_send(struct settler *settler, enum settler_statement statement,
 	postgres_send(settler->postgres, sql, n, arguments, now_ms + SETUP_TIMEOUT_MS);
 }
 
-/* It has ended: its rows; there are none after a failure. */
-static const PGresult *read_rows(const struct settler *settler, const char *failed_event)
-{
-	if (postgres_failure(settler->postgres) != POSTGRES_OK)
-		log_warn(failed_event, LOG_S("why", postgres_why(settler->postgres)));
-	return postgres_result(settler->postgres);
-}
-
-/* The server's durability settings. A weak setting is logged; it does not stop settling. */
-static void settings_read(struct settler *settler)
-{
-	const PGresult *rows = postgres_result(settler->postgres);
-
-	durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
-	if (postgres_failure(settler->postgres) != POSTGRES_OK)
-		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
-				   postgres_why(settler->postgres));
-	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
-				PQgetvalue(rows, row, 1));
-	log_info("database_connected",
-		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
-}
-
-/* A server that may not be settled on is left: the next session may be one with another. */
-static void counts_read(struct settler *settler)
-{
-	const PGresult *rows = read_rows(settler, "change_count_failed");
-	const char *why = gate_counted(&settler->gate, rows);
-
-	if (PQntuples(rows) > 0)
-		snprintf(settler->started, sizeof(settler->started), "%s", PQgetvalue(rows, 0, 7));
-	if (why && settler->gate.is_old)
-		postgres_leave(settler->postgres, why);
-	else if (why)
-		postgres_lose(settler->postgres, why);
-}
-
 void settler_retry(struct settler *settler, int64_t now_ms)
 {
 	metrics_add(METRIC_RETRIES, 1);
@@ -119,19 +81,6 @@ void settler_reply(struct settler *settler, const struct delivery *delivery)
 	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
 				    envelope->properties.correlation_id, body);
 	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
-}
-
-static void transaction_blocked(struct settler *settler, int64_t now_ms)
-{
-	const PGresult *result = read_rows(settler, "lock_look_failed");
-	struct lock_look look = { .n = (size_t)PQntuples(result) };
-	int64_t *ids = checked(calloc(look.n + 1, sizeof(*ids)));
-
-	for (size_t i = 0; i < look.n; i++)
-		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
-	look.locked = ids;
-	settlement_blocked(settler->settlement, &look, now_ms);
-	free(ids);
 }
 
 static int64_t lock_timeout_ms(const struct settler *settler)
@@ -174,16 +123,16 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 		settler->work->committed(settler, now_ms);
 		return;
 	}
-	switch (gate_step(&settler->gate, postgres_since_ms(settler->postgres), now_ms)) {
-	case GATE_COUNT:
+	switch (primary_step(&settler->primary, postgres_since_ms(settler->postgres), now_ms)) {
+	case PRIMARY_COUNT:
 		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
 		return;
-	case GATE_WAIT:
+	case PRIMARY_WAIT:
 		return;
-	case GATE_OPEN:
+	case PRIMARY_OPEN:
 		break;
 	}
-	if (!settler->work->may_begin(settler, now_ms))
+	if (settler->work->may_begin && !settler->work->may_begin(settler, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
@@ -243,26 +192,59 @@ static void session_lost(struct settler *settler, int64_t now_ms)
 
 static void statement_ended(struct settler *settler, int64_t now_ms)
 {
+	struct postgres *postgres = settler->postgres;
+	const PGresult *rows = postgres_result(postgres); /* none after a failure */
+	int is_failed = postgres_failure(postgres) != POSTGRES_OK;
+	struct lock_look look;
+	int64_t *ids;
+	const char *why;
+
 	switch (settler->statement) {
 	case STATEMENT_SETTINGS:
-		settings_read(settler);
+		/* A weak setting is logged; it does not stop settling. */
+		durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
+		if (is_failed)
+			durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
+					   postgres_why(postgres));
+		for (int row = 0; row < PQntuples(rows); row++)
+			durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
+					PQgetvalue(rows, row, 1));
+		log_info("database_connected",
+			 LOG_I("backend", PQbackendPID(postgres_libpq(postgres))));
 		break;
 	case STATEMENT_COUNT:
-		counts_read(settler);
+		if (is_failed)
+			log_warn("change_count_failed", LOG_S("why", postgres_why(postgres)));
+		why = primary_counted(&settler->primary, rows);
+		if (PQntuples(rows) > 0)
+			snprintf(settler->started, sizeof(settler->started), "%s",
+				 PQgetvalue(rows, 0, 7));
+		/* A server that may not be settled on is left: the next one may be another. */
+		if (why && settler->primary.is_old)
+			postgres_leave(postgres, why);
+		else if (why)
+			postgres_lose(postgres, why);
 		break;
 	case STATEMENT_LIMIT:
-		if (postgres_failure(settler->postgres) == POSTGRES_OK) {
-			settler->work->send(settler, now_ms);
-		} else {
-			postgres_lose(settler->postgres, NULL);
+		if (is_failed) {
+			postgres_lose(postgres, NULL);
 			session_lost(settler, now_ms);
+		} else {
+			settler->work->send(settler, now_ms);
 		}
 		break;
 	case STATEMENT_SETTLE:
 		settle_ended(settler, now_ms);
 		break;
 	case STATEMENT_LOOK:
-		transaction_blocked(settler, now_ms);
+		if (is_failed)
+			log_warn("lock_look_failed", LOG_S("why", postgres_why(postgres)));
+		look.n = (size_t)PQntuples(rows);
+		look.locked = ids = checked(calloc(look.n + 1, sizeof(*ids)));
+		for (size_t i = 0; i < look.n; i++)
+			ids[i] = number_at(rows, (int)i, 0);
+		settlement_blocked(settler->settlement, &look, now_ms);
+		free(ids);
 		break;
 	}
 }
@@ -271,7 +253,7 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 {
 	/* A server that Redis has left may be frozen, and never end the transaction. */
 	if (!postgres_idle(settler->postgres) && postgres_up(settler->postgres) &&
-	    gate_is_left(&settler->gate, postgres_since_ms(settler->postgres))) {
+	    primary_is_left(&settler->primary, postgres_since_ms(settler->postgres))) {
 		postgres_lose(settler->postgres, RELATION_OLD_TEXT);
 		session_lost(settler, now_ms);
 	}
@@ -298,8 +280,8 @@ int64_t settler_deadline_ms(const struct settler *settler)
 
 	if (!postgres_idle(settler->postgres))
 		return deadline_ms;
-	if (!settler->gate.is_open)
-		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
+	if (!settler->primary.is_open)
+		return primary_deadline_ms(&settler->primary, clock_monotonic_ms());
 	if (settlement_counts(settler->settlement).waiting > 0 ||
 	    settlement_taken(settler->settlement) > 0)
 		due_ms = 0;

@@ -4,7 +4,7 @@
  * session of its own. There are two kinds of work, each with a loop of its own (main.c), so that
  * neither waits for the other:
  *
- *	              receives (receives.c)             uses (uses.c)
+ *	              receives (work_receives.c)        uses (work_uses.c)
  *	read          a message of receives             a message of uses
  *	may_begin     always                            Redis knows the session
  *	send          settle()                          use()
@@ -17,7 +17,7 @@
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
  * less. What arrives later than that, in an idle system, does not wait.
  *
- * Nothing is settled in a new session of PostgreSQL before its gate is open (gate.h).
+ * Nothing is settled in a new session of PostgreSQL before its numbers were compared (primary.h).
  */
 #pragma once
 
@@ -73,7 +73,7 @@ struct work {
 	/* Decodes a batch, for struct unpack. */
 	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
 				 const char **error);
-	/* Before each transaction, in the idle session: whether one may begin. */
+	/* Before each transaction, in the idle session: whether one may begin. NULL: it may. */
 	int (*may_begin)(struct settler *settler, int64_t now_ms);
 	/* Sends the statement for the transaction in flight. */
 	void (*send)(struct settler *settler, int64_t now_ms);
@@ -84,9 +84,9 @@ struct work {
 	 * `due_ms`, it is called again then, unless the session is lost before.
 	 */
 	void (*committed)(struct settler *settler, int64_t now_ms);
-	/* RabbitMQ has confirmed the dead letter of this batch. */
+	/* RabbitMQ has confirmed the dead letter of this batch. May be NULL. */
 	void (*dead_lettered)(void *state, int64_t coupon, const struct ulid *batch);
-	/* In each turn of the loop, after the acks. Returns when the next one is due. */
+	/* In each turn of the loop, after the acks. Returns when the next is due. May be NULL. */
 	int64_t (*turn)(struct settler *settler, const struct rabbit_link *consumer,
 			int64_t now_ms);
 };
@@ -108,7 +108,7 @@ struct settler {
 	struct postgres *postgres;
 	enum settler_statement statement; /* the last one */
 	struct durability durability;
-	struct gate gate;
+	struct primary primary;
 	struct backoff backoff;
 	char started[SETTLER_STARTED_SIZE]; /* when the server was started, as a text */
 	int64_t due_ms;                     /* no transaction before this time */

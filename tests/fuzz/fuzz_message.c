@@ -113,7 +113,8 @@ static void envelope_drop(void *envelope)
 	envelopes--;
 }
 
-static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+static void *batch_envelope(const void *whole, const char *text, size_t len,
+			    const struct ulid *batch)
 {
 	(void)batch;
 	check(!memchr(text, '\n', len));
@@ -132,7 +133,7 @@ static void arrival_check(const char *body, size_t len)
 	unpack->settlement = settlement_new(envelope_drop, NULL, 16, 16);
 	unpack->arena = arena;
 	unpack->read = receives_read;
-	unpack->part_new = part_new;
+	unpack->batch_envelope = batch_envelope;
 	envelopes = 1;
 	unpack_add(unpack, 1, body, len, 0, unpack);
 	while (settlement_take(unpack->settlement, 100, 0) > 0)

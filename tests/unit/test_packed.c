@@ -121,7 +121,8 @@ static void test_not_more_bytes_than_allowed(void **state)
 	assert_int_equal(bytes, 3 * size + strlen(PACKED_HEAD PACKED_NEXT PACKED_TAIL));
 }
 
-static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+static void *batch_envelope(const void *whole, const char *text, size_t len,
+			    const struct ulid *batch)
 {
 	(void)text;
 	(void)len;
@@ -136,7 +137,7 @@ static void unpack(struct settlement *s, const char *body, size_t len, unsigned 
 	struct unpack unpack = { .settlement = s,
 				 .arena = json_arena_new(),
 				 .read = receives_read,
-				 .part_new = part_new };
+				 .batch_envelope = batch_envelope };
 
 	unpack_add(&unpack, tag++, body, len, how, envelope_make());
 	json_arena_free(unpack.arena);

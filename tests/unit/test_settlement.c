@@ -129,7 +129,7 @@ static void test_dead_holds_the_prefix_back(void **state)
 	dead = dead_take(s);
 	assert_non_null(dead);
 	assert_int_equal(dead->tag, 2);
-	assert_null(dead->message);
+	assert_int_equal(dead->receives_n, 0);
 	assert_string_equal(dead->reason, "unreadable: not JSON");
 	assert_null(dead_take(s));
 	settlement_commit(s);
