@@ -1,4 +1,5 @@
-#include "client/address.h"
+/* Where a gateway listens, and connections to it. */
+#include "client/client.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
@@ -113,54 +114,44 @@ int gateway_address_is_loopback(const struct gateway_address *address)
 	return address->address.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
 }
 
-/*
- * The kernel chooses the port when it connects: then it only has to be free for this pair of
- * addresses.
- */
-static int source_bind(int fd, uint32_t source)
+int gateway_connect(const struct gateway_address *address, uint32_t source)
 {
 	const struct sockaddr_in in = {
 		.sin_family = AF_INET,
 		.sin_addr.s_addr = htonl(((uint32_t)127 << 24) + source),
 	};
-	const int on = 1;
-
-	return setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
-	       bind(fd, (const struct sockaddr *)&in, sizeof(in));
-}
-
-int gateway_connect(const struct gateway_address *address, uint32_t source)
-{
 	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const int on = 1;
-	int error;
+	int error = 0;
 
 	if (fd < 0)
 		return -1;
 	if (address->address.ss_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if ((source == 0 || source_bind(fd, source) == 0) &&
-	    (connect(fd, (const struct sockaddr *)&address->address, address->len) == 0 ||
-	     errno == EINPROGRESS))
+	/*
+	 * The kernel chooses the port when it connects: then it only has to be free for this pair
+	 * of addresses.
+	 */
+	if (source != 0 && (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
+			    bind(fd, (const struct sockaddr *)&in, sizeof(in))))
+		error = errno;
+	else if (connect(fd, (const struct sockaddr *)&address->address, address->len) &&
+		 errno != EINPROGRESS)
+		error = errno;
+	if (error == 0)
 		return fd;
-	error = errno;
 	close(fd);
 	errno = error;
 	return -1;
 }
 
-static int is_numeric(const char *host)
-{
-	struct in6_addr address;
-
-	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-}
-
 SSL *gateway_session_new(const struct gateway_address *address)
 {
 	SSL *session = checked(SSL_new(address->tls));
+	struct in6_addr numeric;
 
-	if (!is_numeric(address->host))
+	if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
+	    inet_pton(AF_INET6, address->host, &numeric) != 1)
 		SSL_set_tlsext_host_name(session, address->host);
 	SSL_set_connect_state(session);
 	return session;

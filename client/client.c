@@ -33,18 +33,14 @@ static void connection_clear(struct client_connection *c)
 	c->want_write = 0;
 	c->open = 0;
 	c->out_at = c->out_len = c->part_len = 0;
-	http_reply_reset(&c->http);
-}
-
-static size_t greater(size_t one, size_t other)
-{
-	return one > other ? one : other;
+	http_response_reset(&c->http);
 }
 
 void client_init(struct client *client, const struct client_owner *owner,
 		 const struct client_form *form)
 {
-	size_t key_bytes = strlen(form->address->key) + sizeof(PRESENTED);
+	size_t key_bytes = strlen(form->address->key) + sizeof(PRESENTED),
+	       out_bytes = form->out_bytes > key_bytes ? form->out_bytes : key_bytes;
 
 	*client = (struct client){
 		.owner = *owner,
@@ -60,8 +56,8 @@ void client_init(struct client *client, const struct client_owner *owner,
 	check(client->epoll >= 0);
 	for (uint32_t i = 0; i < client->n; i++) {
 		client->list[i].stream.fd = -1;
-		client->list[i].out = checked(malloc(greater(form->out_bytes, key_bytes)));
-		http_reply_init(&client->list[i].http, LINE_BYTES);
+		client->list[i].out = checked(malloc(out_bytes));
+		http_response_init(&client->list[i].http, LINE_BYTES);
 	}
 }
 
@@ -69,7 +65,7 @@ void client_fini(struct client *client)
 {
 	for (uint32_t i = 0; i < client->n; i++) {
 		connection_clear(&client->list[i]);
-		http_reply_fini(&client->list[i].http);
+		http_response_fini(&client->list[i].http);
 		free(client->list[i].out);
 		free(client->list[i].part);
 	}
@@ -110,7 +106,8 @@ static void connection_end(struct client *client, uint32_t i, int error, const c
 	if (was_open) {
 		client->open_n--;
 		client->disconnections++;
-		client->owner.lost(client->owner.context, i);
+		if (client->owner.lost)
+			client->owner.lost(client->owner.context, i);
 	}
 	if (c->state != CLIENT_CLOSED)
 		client->closed_n++;
@@ -210,100 +207,72 @@ static void connection_ready(struct client *client, uint32_t i)
 	backoff_reset(&client->list[i].backoff);
 }
 
-static void key_present(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-
-	c->state = CLIENT_PRESENTING;
-	c->out_len = (size_t)sprintf(c->out, PRESENTED, client->form.address->key);
-	client_send(client, i);
-}
-
-static void verdict_take(struct client *client, uint32_t i, const struct client_reply *reply)
-{
-	enum answer answer = reply ? answer_from_code(reply->code) : ANSWER_COUNT;
-	char why[80];
-
-	if (reply && reply->code == 0) {
-		connection_ready(client, i);
-		return;
-	}
-	snprintf(why, sizeof(why), "it refuses COUPON_GATEWAY_KEY: %s",
-		 answer < ANSWER_COUNT ? answer_status(answer) : "no answer that is known");
-	connection_end(client, i,
-		       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES : 0,
-		       why);
-}
-
-/* `status`: of HTTP, which has to be that of the answer; 0: it is a line. */
+/*
+ * Takes one reply: the verdict on the key, or else the owner's. `status`: of HTTP, which has to be
+ * that of the answer; 0: it is a line.
+ */
 static void line_give(struct client *client, uint32_t i, const char *line, size_t len, int status)
 {
 	struct client_reply reply;
 	int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
 	enum answer answer = is_reply ? answer_from_code(reply.code) : ANSWER_COUNT;
+	char why[80];
 
 	if (status && (answer == ANSWER_COUNT || answer_http(answer) != status))
 		is_reply = 0;
-	if (client->list[i].state == CLIENT_PRESENTING)
-		verdict_take(client, i, is_reply ? &reply : NULL);
-	else
+	if (client->list[i].state != CLIENT_PRESENTING) {
 		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
-}
-
-static void part_add(struct client_connection *c, const char *bytes, size_t len)
-{
-	if (c->part_room - c->part_len < len) {
-		size_t room = c->part_room ? 2 * c->part_room : PART_ROOM;
-
-		c->part_room = room > c->part_len + len ? room : c->part_len + len;
-		c->part = checked(realloc(c->part, c->part_room));
+	} else if (is_reply && reply.code == 0) {
+		connection_ready(client, i);
+	} else {
+		snprintf(why, sizeof(why), "it refuses COUPON_GATEWAY_KEY: %s",
+			 answer < ANSWER_COUNT ? answer_status(answer) : "no answer that is known");
+		connection_end(client, i,
+			       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES
+											   : 0,
+			       why);
 	}
-	memcpy(c->part + c->part_len, bytes, len);
-	c->part_len += len;
-}
-
-static void part_give(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-	size_t len = c->part_len;
-
-	c->part_len = 0;
-	line_give(client, i, c->part, len, 0);
 }
 
 /* Gives the owner each line that is complete, and keeps the part of the next one. */
 static void lines_take(struct client *client, uint32_t i, const char *bytes, size_t len)
 {
 	struct client_connection *c = &client->list[i];
-	const char *stop;
 
-	while (is_open(c) && (stop = memchr(bytes, '\n', len))) {
-		size_t n = (size_t)(stop - bytes);
+	while (is_open(c) && len > 0) {
+		const char *stop = memchr(bytes, '\n', len);
+		size_t n = stop ? (size_t)(stop - bytes) : len, whole = c->part_len + n;
 
-		if (c->part_len > 0) {
-			part_add(c, bytes, n);
-			part_give(client, i);
-		} else if (n > 0) {
-			line_give(client, i, bytes, n, 0);
+		if (stop && c->part_len == 0) {
+			if (n > 0)
+				line_give(client, i, bytes, n, 0);
+		} else {
+			if (c->part_room < whole) {
+				size_t room = c->part_room ? 2 * c->part_room : PART_ROOM;
+
+				c->part_room = room > whole ? room : whole;
+				c->part = checked(realloc(c->part, c->part_room));
+			}
+			memcpy(c->part + c->part_len, bytes, n);
+			c->part_len = whole;
+			if (stop || whole >= LINE_BYTES) {
+				c->part_len = 0;
+				line_give(client, i, c->part, whole, 0);
+			}
 		}
-		bytes += n + 1;
-		len -= n + 1;
+		bytes += n + (stop != NULL);
+		len -= n + (stop != NULL);
 	}
-	if (!is_open(c) || len == 0)
-		return;
-	part_add(c, bytes, len);
-	if (c->part_len >= LINE_BYTES)
-		part_give(client, i);
 }
 
 /* Gives the owner the body of each reply that is complete. */
 static void bodies_take(struct client *client, uint32_t i, const char *bytes, size_t len)
 {
 	struct client_connection *c = &client->list[i];
-	struct http_reply *http = &c->http;
+	struct http_response *http = &c->http;
 
 	while (c->state == CLIENT_CONNECTED && len > 0) {
-		long taken = http_reply_feed(http, bytes, len);
+		long taken = http_response_feed(http, bytes, len);
 
 		if (taken < 0) {
 			client->owner.reply(client->owner.context, i, NULL, bytes, len);
@@ -315,9 +284,9 @@ static void bodies_take(struct client *client, uint32_t i, const char *bytes, si
 		len -= (size_t)taken;
 		if (!http->is_complete)
 			continue;
-		line_give(client, i, http->body ? http->body : "", http_reply_text_len(http),
-			  http_reply_status(http));
-		http_reply_reset(http);
+		line_give(client, i, http->body ? http->body : "", http_response_text_len(http),
+			  http_response_status(http));
+		http_response_reset(http);
 	}
 }
 
@@ -344,66 +313,55 @@ static void connection_receive(struct client *client, uint32_t i)
 
 static void connection_opened(struct client *client, uint32_t i)
 {
+	const struct gateway_address *address = client->form.address;
 	struct client_connection *c = &client->list[i];
 
-	if (*client->form.address->key && !client->form.address->is_http)
-		key_present(client, i);
-	else
+	if (*address->key && !address->is_http) {
+		c->state = CLIENT_PRESENTING;
+		c->out_len = (size_t)sprintf(c->out, PRESENTED, address->key);
+		client_send(client, i);
+	} else {
 		connection_ready(client, i);
+	}
 	fill(client, i);
 	if (is_open(c) && stream_is_ready(&c->stream))
 		connection_receive(client, i);
 }
 
-static void connection_secure(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-	int rc;
-
-	trust_begin();
-	rc = stream_handshake(&c->stream);
-	if (rc < 0)
-		connection_end(client, i, EPROTO,
-			       *trust_why() ? trust_why() : "the TLS handshake ended");
-	else if (rc > 0)
-		connection_opened(client, i);
-}
-
-static void connection_connected(struct client *client, uint32_t i)
+static void event_take(struct client *client, uint32_t i, uint32_t events)
 {
 	const struct gateway_address *address = client->form.address;
 	struct client_connection *c = &client->list[i];
-	int error = 0, fd = c->stream.fd;
+	int error = 0, rc;
 	socklen_t len = sizeof(error);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
-		error = errno;
-	if (error) {
-		connection_fail(client, i, error);
-		return;
-	}
-	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
-	if (!address->tls) {
-		connection_opened(client, i);
-		return;
-	}
-	stream_secure(&c->stream, gateway_session_new(address));
-	c->state = CLIENT_SECURING;
-	connection_secure(client, i);
-}
-
-static void event_take(struct client *client, uint32_t i, uint32_t events)
-{
-	struct client_connection *c = &client->list[i];
-
 	if (c->state == CLIENT_CONNECTING) {
-		connection_connected(client, i);
-		return;
+		if (getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &error, &len))
+			error = errno;
+		if (error) {
+			connection_fail(client, i, error);
+			return;
+		}
+		watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
+		if (!address->tls) {
+			connection_opened(client, i);
+			return;
+		}
+		stream_secure(&c->stream, gateway_session_new(address));
+		c->state = CLIENT_SECURING;
 	}
+
 	if (c->state == CLIENT_SECURING) {
-		connection_secure(client, i);
+		trust_begin();
+		rc = stream_handshake(&c->stream);
+		if (rc < 0)
+			connection_end(client, i, EPROTO,
+				       *trust_why() ? trust_why() : "the TLS handshake ended");
+		else if (rc > 0)
+			connection_opened(client, i);
 		return;
 	}
+
 	if (is_open(c) && (events & EPOLLOUT)) {
 		client_send(client, i);
 		fill(client, i);
@@ -435,7 +393,7 @@ void client_wait(struct client *client, int64_t timeout_us)
 }
 
 /* One request, and its reply. */
-struct exchange {
+struct single_request {
 	struct client client;
 	const char *request;
 	char *reply; /* NULL: there is none yet */
@@ -444,7 +402,7 @@ struct exchange {
 
 static void exchange_fill(void *context, uint32_t i)
 {
-	struct exchange *exchange = context;
+	struct single_request *exchange = context;
 	struct client_connection *c = &exchange->client.list[i];
 
 	if (exchange->is_sent)
@@ -457,7 +415,7 @@ static void exchange_fill(void *context, uint32_t i)
 static void exchange_reply(void *context, uint32_t i, const struct client_reply *reply,
 			   const char *line, size_t len)
 {
-	struct exchange *exchange = context;
+	struct single_request *exchange = context;
 
 	(void)i;
 	(void)reply;
@@ -465,19 +423,12 @@ static void exchange_reply(void *context, uint32_t i, const struct client_reply 
 		exchange->reply = checked(strndup(line, len));
 }
 
-static void exchange_lost(void *context, uint32_t i)
-{
-	(void)context;
-	(void)i;
-}
-
 char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered)
 {
-	struct exchange exchange = { .request = request };
+	struct single_request exchange = { .request = request };
 	const struct client_owner owner = { .context = &exchange,
 					    .fill = exchange_fill,
-					    .reply = exchange_reply,
-					    .lost = exchange_lost };
+					    .reply = exchange_reply };
 	struct gateway_address address;
 	const struct client_form form = { .address = &address,
 					  .n = 1,

@@ -8,7 +8,7 @@
 #include <http_parser.h>
 #include <stddef.h>
 
-struct http_reply {
+struct http_response {
 	http_parser parser;
 	char *body; /* what has arrived of it; NULL: nothing ever has */
 	size_t len, room;
@@ -16,17 +16,17 @@ struct http_reply {
 	int is_complete;
 };
 
-void http_reply_init(struct http_reply *reply, size_t most);
-void http_reply_fini(struct http_reply *reply);
+void http_response_init(struct http_response *reply, size_t most);
+void http_response_fini(struct http_response *reply);
 /* Before the next reply of a connection, or the first of another one. */
-void http_reply_reset(struct http_reply *reply);
+void http_response_reset(struct http_response *reply);
 
 /*
  * Takes bytes until the reply is complete. Returns how many; the others belong to the next one. -1:
  * it is no reply, and nothing more of the connection can be read.
  */
-long http_reply_feed(struct http_reply *reply, const char *bytes, size_t len);
+long http_response_feed(struct http_response *reply, const char *bytes, size_t len);
 
 /* The status of a complete reply, and the length of its body without white space at its end. */
-int http_reply_status(const struct http_reply *reply);
-size_t http_reply_text_len(const struct http_reply *reply);
+int http_response_status(const struct http_response *reply);
+size_t http_response_text_len(const struct http_response *reply);
