@@ -18,7 +18,7 @@
 #define DEAF_MS 100            /* the same where Redis lets it listen to no channel */
 #define WAITER_MS (3 * ASK_MS) /* who has not asked for so long is given up */
 
-struct session {
+struct redis_lock_session {
 	struct redis_client *commands, *listener; /* to one channel */
 	struct redis_lease lease;
 	char channel[sizeof("couponmq:lock:wake:") + ULID_SIZE];
@@ -27,7 +27,7 @@ struct session {
 
 static void *session_open(const char *url)
 {
-	struct session *session = checked(calloc(1, sizeof(*session)));
+	struct redis_lock_session *session = checked(calloc(1, sizeof(*session)));
 
 	session->commands = redis_client_new(url, NULL);
 	redis_lease_init(&session->lease, session->commands, 1);
@@ -39,7 +39,7 @@ static void *session_open(const char *url)
 
 static void session_close(void *opaque)
 {
-	struct session *session = opaque;
+	struct redis_lock_session *session = opaque;
 
 	redis_client_free(session->commands);
 	redis_client_free(session->listener);
@@ -47,8 +47,8 @@ static void session_close(void *opaque)
 }
 
 /* Asks once: redis_lease_take(). */
-static enum lock_reply ask(struct session *session, int64_t waiter_ms, struct lock_grant *grant,
-			   int64_t *left_ms)
+static enum lock_reply ask(struct redis_lock_session *session, int64_t waiter_ms,
+			   struct lock_grant *grant, int64_t *left_ms)
 {
 	enum lock_reply answer;
 
@@ -65,60 +65,53 @@ static int64_t least(int64_t a, int64_t b)
 
 static enum lock_reply session_release(void *opaque)
 {
-	struct session *session = opaque;
+	struct redis_lock_session *session = opaque;
 
 	session->is_asking = 0;
 	return redis_lease_release(&session->lease);
 }
 
-/* What is published while it is not subscribed is missed: it asks after this, and now and then. */
-static void channel_open(struct session *session)
+/* Waits in the queue. Listens before it asks, so that no message is missed. */
+static enum lock_reply wait_for(struct redis_lock_session *session, int64_t until_ms,
+				struct lock_grant *grant)
 {
 	const char *subscribe[] = { "SUBSCRIBE", session->channel };
-	redisReply *reply;
-
-	if (redis_client_is_open(session->listener) || redis_client_open(session->listener))
-		return;
-	reply = redis_client_call(session->listener, 2, subscribe);
-	if (!reply)
-		redis_client_close(session->listener);
-	freeReplyObject(reply);
-}
-
-/* Waits until it is told that the lock may be free, or for this time. */
-static void news_wait(struct session *session, int64_t wait_ms)
-{
-	int is_deaf = !redis_client_is_open(session->listener); /* it may not listen */
-	struct pollfd ready = { .fd = is_deaf ? -1 : redis_client_fd(session->listener),
-				.events = POLLIN };
-
-	/* Several messages may have come: one is as good as all. */
-	for (int ms = (int)wait_ms; !is_deaf && poll(&ready, 1, ms) > 0; ms = 0) {
-		redisReply *message = redis_client_next(session->listener);
-
-		is_deaf = !message;
-		freeReplyObject(message);
-	}
-	if (is_deaf)
-		poll(NULL, 0, (int)least(wait_ms, DEAF_MS));
-}
-
-/* Waits in the queue. Listens before it asks, so that no message is missed. */
-static enum lock_reply wait_for(struct session *session, int64_t until_ms, struct lock_grant *grant)
-{
+	struct redis_client *listener = session->listener;
 	int64_t left_ms = 0, now_ms;
 	enum lock_reply answer;
 
 	for (;;) {
-		channel_open(session);
+		struct pollfd ready = { .events = POLLIN };
+		redisReply *reply;
+		int is_deaf; /* it may not listen */
+
+		if (!redis_client_is_open(listener) && redis_client_open(listener) == 0) {
+			reply = redis_client_call(listener, 2, subscribe);
+			if (!reply)
+				redis_client_close(listener);
+			freeReplyObject(reply);
+		}
+		/* What was published while it was not subscribed is missed: it asks after that. */
 		answer = ask(session, WAITER_MS, grant, &left_ms);
 		now_ms = clock_monotonic_ms();
 		if (answer != LOCK_REPLY_NO)
 			return answer;
 		if (now_ms >= until_ms)
 			break;
+
+		/* Waits until it is told that the lock may be free, or for this time. */
 		left_ms = least(left_ms > 0 ? left_ms : ASK_MS, ASK_MS);
-		news_wait(session, least(left_ms, until_ms - now_ms));
+		left_ms = least(left_ms, until_ms - now_ms);
+		is_deaf = !redis_client_is_open(listener);
+		ready.fd = is_deaf ? -1 : redis_client_fd(listener);
+		/* Several messages may have come: one is as good as all. */
+		for (int ms = (int)left_ms; !is_deaf && poll(&ready, 1, ms) > 0; ms = 0) {
+			reply = redis_client_next(listener);
+			is_deaf = !reply;
+			freeReplyObject(reply);
+		}
+		if (is_deaf)
+			poll(NULL, 0, (int)least(left_ms, DEAF_MS));
 	}
 	return session_release(session) == LOCK_REPLY_DOWN ? LOCK_REPLY_DOWN : LOCK_REPLY_NO;
 }
@@ -126,7 +119,7 @@ static enum lock_reply wait_for(struct session *session, int64_t until_ms, struc
 static enum lock_reply session_take(void *opaque, const struct lock_request *request,
 				    int64_t wait_ms, struct lock_grant *grant)
 {
-	struct session *session = opaque;
+	struct redis_lock_session *session = opaque;
 	int64_t now_ms = clock_monotonic_ms(), left_ms;
 	enum lock_reply answer;
 
@@ -145,14 +138,14 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 
 static enum lock_reply session_renew(void *opaque)
 {
-	struct session *session = opaque;
+	struct redis_lock_session *session = opaque;
 
 	return redis_lease_renew(&session->lease);
 }
 
 static const char *session_why(const void *opaque)
 {
-	const struct session *session = opaque;
+	const struct redis_lock_session *session = opaque;
 
 	return redis_client_error(session->commands);
 }
