@@ -200,17 +200,6 @@ static int position_compare(const void *a, const void *b)
 	return *position < set->first ? -1 : *position - set->first >= set->count;
 }
 
-/* Sets `found` if a set has the position and no space before this one has the code. */
-static void position_find(const struct code_space *space, int64_t position,
-			  struct code_found *found)
-{
-	if (found->set || space->sets_n == 0)
-		return;
-	found->set = bsearch(&position, space->sets, space->sets_n, sizeof(*space->sets),
-			     position_compare);
-	found->serial = found->set ? position - found->set->first : 0;
-}
-
 void code_book_find_all(struct code_book *book, const struct code_text *texts, size_t n,
 			struct code_found *found)
 {
@@ -220,10 +209,19 @@ void code_book_find_all(struct code_book *book, const struct code_text *texts, s
 	memset(found, 0, n * sizeof(*found));
 	for (; n > 0; n -= part_n, texts += part_n, found += part_n) {
 		part_n = n < CODE_LANES ? n : CODE_LANES;
-		for (size_t place = 0; place < book->n; place++) {
-			code_space_read(book->spaces[place], texts, part_n, positions);
-			for (size_t i = 0; i < part_n; i++)
-				position_find(book->spaces[place], positions[i], &found[i]);
+		for (size_t k = 0; k < book->n; k++) {
+			const struct code_space *space = book->spaces[k];
+
+			code_space_read(book->spaces[k], texts, part_n, positions);
+			for (size_t i = 0; i < part_n; i++) {
+				/* A space before this one may have the code. */
+				if (found[i].set || space->sets_n == 0)
+					continue;
+				found[i].set = bsearch(&positions[i], space->sets, space->sets_n,
+						       sizeof(*space->sets), position_compare);
+				if (found[i].set)
+					found[i].serial = positions[i] - found[i].set->first;
+			}
 		}
 	}
 }

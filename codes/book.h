@@ -6,7 +6,7 @@
 #pragma once
 
 #include "codes/form.h"
-#include "codes/key.h"
+#include "codes/code_key.h"
 
 #include <libpq-fe.h>
 

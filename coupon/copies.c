@@ -210,13 +210,6 @@ static void write_next(struct copies *copies, struct copies_coupon *coupon)
 	look_end(copies, coupon);
 }
 
-/* Whether the numbers of the coupon include those of the message. */
-static int is_covered(const struct copies_look *look, const struct copy *copy)
-{
-	return look->is_present && !look->is_placeholder && look->generation == copy->generation &&
-	       look->seq >= copy->seq;
-}
-
 void copies_looked(struct copies *copies, struct copies_coupon *coupon, const char *process,
 		   const struct copies_look *look)
 {
@@ -234,6 +227,9 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 	coupon->process_n = copies->process_n;
 	coupon->is_alone = look->is_alone;
 	TAILQ_FOREACH (copy, &coupon->list, next) {
+		/* whether the numbers of the coupon include those of the message */
+		int is_covered = look->is_present && !look->is_placeholder &&
+				 look->generation == copy->generation && look->seq >= copy->seq;
 		int is_written = copy->filling == coupon->filling &&
 				 copy->process_n == coupon->process_n;
 
@@ -241,7 +237,7 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 			break; /* Redis may have been asked before it had this one */
 		if (!look->is_present)
 			copy->filling = is_written = 0;
-		if (!is_covered(look, copy) && !is_written)
+		if (!is_covered && !is_written)
 			copy_set(copies, copy, COPY_LOST);
 		else if (!look->is_alone)
 			copy_set(copies, copy, COPY_THERE);

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "codes/book.h"
-#include "codes/key.h"
+#include "codes/code_key.h"
 #include "ctl/store.h"
 
 struct stored {

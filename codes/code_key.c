@@ -1,4 +1,4 @@
-#include "codes/key.h"
+#include "codes/code_key.h"
 
 #include "common/check.h"
 #include "common/program/key_file.h"
@@ -17,31 +17,24 @@ _Static_assert(CODE_WHY_SIZE == KEY_FILE_WHY_SIZE, "one sentence fits the other"
 #define BLANKS " \t\r"
 #define ALLOWED "allowed is VERSION HEX, with a version from 1 to 32767 and 64 hexadecimal digits"
 
-static int line_read(struct code_key *key, const char *p, const char *end)
+/* Adds the key of the line. NULL, or what is wrong. */
+static const char *line_add(struct code_keys *keys, const char *p, const char *end)
 {
+	static const char malformed[] = "it is not a key: " ALLOWED;
+	struct code_key *key = &keys->list[keys->n];
 	char *digits_end = NULL;
 	long version = isdigit((unsigned char)*p) ? strtol(p, &digits_end, 10) : 0;
 	size_t bytes_n;
 
+	if (keys->n == CODE_KEYS_MAX)
+		return "it is one too many: allowed are 64 keys";
 	if (version < 1 || version > CODE_KEY_VERSION_MAX || strspn(digits_end, BLANKS) == 0)
-		return -1;
+		return malformed;
 	key->version = (int)version;
 	p = digits_end + strspn(digits_end, BLANKS);
 	if (sodium_hex2bin(key->bytes, CODE_KEY_BYTES, p, (size_t)(end - p), NULL, &bytes_n, &p) ||
-	    bytes_n != CODE_KEY_BYTES)
-		return -1;
-	return p + strspn(p, BLANKS) == end ? 0 : -1;
-}
-
-/* Adds the key of the line. NULL, or what is wrong. */
-static const char *line_add(struct code_keys *keys, const char *p, const char *end)
-{
-	struct code_key *key = &keys->list[keys->n];
-
-	if (keys->n == CODE_KEYS_MAX)
-		return "it is one too many: allowed are 64 keys";
-	if (line_read(key, p, end))
-		return "it is not a key: " ALLOWED;
+	    bytes_n != CODE_KEY_BYTES || p + strspn(p, BLANKS) != end)
+		return malformed;
 	for (size_t i = 0; i < keys->n; i++) {
 		if (keys->list[i].version == key->version)
 			return "its version is that of a line before: allowed is each once";
