@@ -57,7 +57,8 @@ void client_init(struct client *client, const struct client_owner *owner,
 	for (uint32_t i = 0; i < client->n; i++) {
 		client->list[i].stream.fd = -1;
 		client->list[i].out = checked(malloc(out_bytes));
-		http_response_init(&client->list[i].http, LINE_BYTES);
+		client->list[i].http.most = LINE_BYTES;
+		http_response_reset(&client->list[i].http);
 	}
 }
 
@@ -65,7 +66,7 @@ void client_fini(struct client *client)
 {
 	for (uint32_t i = 0; i < client->n; i++) {
 		connection_clear(&client->list[i]);
-		http_response_fini(&client->list[i].http);
+		free(client->list[i].http.body);
 		free(client->list[i].out);
 		free(client->list[i].part);
 	}
@@ -134,11 +135,6 @@ void client_close_unopened(struct client *client, int64_t before_us)
 	}
 }
 
-static void connection_fail(struct client *client, uint32_t i, int error)
-{
-	connection_end(client, i, error, strerror(error));
-}
-
 void client_end(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
@@ -158,7 +154,7 @@ void client_connect(struct client *client, uint32_t i)
 	c->stream.fd = gateway_connect(client->form.address,
 				       sources ? client->source_next++ % sources + 1 : 0);
 	if (c->stream.fd < 0) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
 	c->state = CLIENT_CONNECTING;
@@ -174,7 +170,7 @@ void client_send(struct client *client, uint32_t i)
 	int wants;
 
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
 	if (n > 0)
@@ -285,7 +281,7 @@ static void bodies_take(struct client *client, uint32_t i, const char *bytes, si
 		if (!http->is_complete)
 			continue;
 		line_give(client, i, http->body ? http->body : "", http_response_text_len(http),
-			  http_response_status(http));
+			  http->parser.status_code);
 		http_response_reset(http);
 	}
 }
@@ -300,7 +296,7 @@ static void connection_receive(struct client *client, uint32_t i)
 		return;
 	}
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
 	now_set(client);
@@ -339,7 +335,7 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 		if (getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &error, &len))
 			error = errno;
 		if (error) {
-			connection_fail(client, i, error);
+			connection_end(client, i, error, strerror(error));
 			return;
 		}
 		watch(client, i, EPOLL_CTL_MOD, EPOLLIN);

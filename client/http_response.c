@@ -8,18 +8,6 @@
 
 #define ROOM 512 /* at first */
 
-void http_response_init(struct http_response *reply, size_t most)
-{
-	*reply = (struct http_response){ .most = most };
-	http_response_reset(reply);
-}
-
-void http_response_fini(struct http_response *reply)
-{
-	free(reply->body);
-	reply->body = NULL;
-}
-
 void http_response_reset(struct http_response *reply)
 {
 	http_parser_init(&reply->parser, HTTP_RESPONSE);
@@ -73,11 +61,6 @@ long http_response_feed(struct http_response *reply, const char *bytes, size_t l
 	enum http_errno error = HTTP_PARSER_ERRNO(&reply->parser);
 
 	return error == HPE_OK || (error == HPE_PAUSED && reply->is_complete) ? (long)taken : -1;
-}
-
-int http_response_status(const struct http_response *reply)
-{
-	return reply->parser.status_code;
 }
 
 size_t http_response_text_len(const struct http_response *reply)

@@ -8,17 +8,16 @@
 #include <http_parser.h>
 #include <stddef.h>
 
+/* All zero but `most` at first. */
 struct http_response {
-	http_parser parser;
-	char *body; /* what has arrived of it; NULL: nothing ever has */
+	http_parser parser; /* its status_code is that of a complete reply */
+	char *body; /* what has arrived of it; NULL: nothing ever has. The owner frees it at last */
 	size_t len, room;
-	size_t most; /* a longer body is refused */
+	size_t most; /* a longer body is refused; set by the owner */
 	int is_complete;
 };
 
-void http_response_init(struct http_response *reply, size_t most);
-void http_response_fini(struct http_response *reply);
-/* Before the next reply of a connection, or the first of another one. */
+/* Before each reply of a connection. */
 void http_response_reset(struct http_response *reply);
 
 /*
@@ -27,6 +26,5 @@ void http_response_reset(struct http_response *reply);
  */
 long http_response_feed(struct http_response *reply, const char *bytes, size_t len);
 
-/* The status of a complete reply, and the length of its body without white space at its end. */
-int http_response_status(const struct http_response *reply);
+/* The length of the body of a complete reply, without line ends at its end. */
 size_t http_response_text_len(const struct http_response *reply);

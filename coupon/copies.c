@@ -50,16 +50,16 @@ struct copies *copies_new(const struct copies_port *port)
 	return copies;
 }
 
-static void coupon_free(struct copies *copies, struct copies_coupon *coupon)
-{
-	HASH_DEL(copies->coupons, coupon);
-	free(coupon);
-}
-
 void copies_free(struct copies *copies)
 {
-	while (copies && copies->coupons)
-		coupon_free(copies, copies->coupons);
+	struct copies_coupon *coupon, *next;
+
+	if (!copies)
+		return;
+	HASH_ITER (hh, copies->coupons, coupon, next) {
+		HASH_DEL(copies->coupons, coupon);
+		free(coupon);
+	}
 	free(copies);
 }
 
@@ -121,7 +121,8 @@ void copies_tick(struct copies *copies)
 	       coupon->look_ms <= now_ms) {
 		TAILQ_REMOVE(&copies->waiting, coupon, next);
 		if (TAILQ_EMPTY(&coupon->list)) {
-			coupon_free(copies, coupon);
+			HASH_DEL(copies->coupons, coupon);
+			free(coupon);
 			continue;
 		}
 		TAILQ_INSERT_TAIL(&copies->looking, coupon, next);

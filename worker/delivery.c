@@ -66,12 +66,6 @@ struct delivery *delivery_new_uses(const struct use_message *message)
 	return delivery;
 }
 
-static void reason_set(struct delivery *delivery, const char *reason)
-{
-	free(delivery->reason);
-	delivery->reason = checked(strndup(reason, SETTLEMENT_REASON_SIZE - 1));
-}
-
 struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envelope)
 {
 	struct delivery *delivery = checked(calloc(1, sizeof(*delivery)));
@@ -79,7 +73,7 @@ struct delivery *delivery_new_dead(uint64_t tag, const char *reason, void *envel
 	delivery->state = DELIVERY_DEAD;
 	delivery->tag = tag;
 	delivery->envelope = envelope;
-	reason_set(delivery, reason);
+	delivery->reason = checked(strndup(reason, SETTLEMENT_REASON_SIZE - 1));
 	return delivery;
 }
 
@@ -151,7 +145,8 @@ enum delivery_state delivery_part_refused(struct delivery *delivery, const char 
 		snprintf(reason, sizeof(reason),
 			 "unstorable: SQLSTATE %s, %zu of %zu receives from index %zu on", sqlstate,
 			 delivery->bad_n, receives_n, delivery->bad_first);
-	reason_set(delivery, reason);
+	free(delivery->reason);
+	delivery->reason = checked(strdup(reason));
 	return delivery_part_committed(delivery);
 }
 

@@ -135,8 +135,8 @@ size_t delivery_part_size(const struct delivery *delivery);
 const char *delivery_trace(const struct delivery *delivery, size_t index);
 
 /*
- * The books: from here on only for the files of settlement.h, which are settlement.c and
- * transaction.c.
+ * The books. Only settlement.c and transaction.c change them; others read `taken` and
+ * `lock_suspect`.
  *
  * All held deliveries are in one list in the order of their tags, and so are the parcels they came
  * in, so that the finished parcels at the front can be acked together. Deliveries of a transaction
@@ -161,7 +161,7 @@ struct settlement {
 	size_t taken_receives;
 	int64_t taken_ms;    /* when it began */
 	size_t receives_max; /* the limit that it was given */
-	int lock_suspect;
+	int lock_suspect;    /* one of these was in a transaction that met a lock */
 
 	struct put_off put_off;
 	size_t put_off_max;

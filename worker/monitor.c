@@ -133,19 +133,6 @@ static void *members_run(void *data)
 	return NULL;
 }
 
-/* Appends a sentence for each queue that lacks members, or why they are not known. */
-static void members_warnings(struct monitor *monitor, cJSON *array)
-{
-	pthread_mutex_lock(&monitor->mutex);
-	if (monitor->told)
-		rabbit_cluster_warnings(monitor->told, array);
-	else if (*monitor->trouble)
-		json_sentence_add(array,
-				  "rabbitmq: on which nodes the queues have members is unknown: %s",
-				  monitor->trouble);
-	pthread_mutex_unlock(&monitor->mutex);
-}
-
 /* How many queues the node leads; NULL: how many have no leader. */
 static int led_n(const cJSON *told, const char *node)
 {
@@ -247,7 +234,14 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
-	members_warnings(monitor, warnings);
+	pthread_mutex_lock(&monitor->mutex);
+	if (monitor->told)
+		rabbit_cluster_warnings(monitor->told, warnings);
+	else if (*monitor->trouble)
+		json_sentence_add(warnings,
+				  "rabbitmq: on which nodes the queues have members is unknown: %s",
+				  monitor->trouble);
+	pthread_mutex_unlock(&monitor->mutex);
 	relay_warnings(warnings);
 	if (tls && tls_trouble(tls))
 		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(tls)));

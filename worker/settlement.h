@@ -144,16 +144,14 @@ int settlement_rests(const struct settlement *settlement);
  * Begins a transaction: a trial of coupons that are put off, where one is due, or else what waits,
  * oldest first: whole deliveries up to `receives_max` receives (one delivery always fits). Returns
  * the number of receives, 0 when there is nothing to do now. One transaction at a time.
+ *
+ * `taken` of the settlement has the deliveries of the transaction in flight in order, and
+ * `lock_suspect` tells whether it may meet a lock again: then it is to wait for locks only briefly.
  */
 size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
-/* Whether the transaction may meet a lock again: it is to wait for locks only briefly. */
-int settlement_lock_suspect(const struct settlement *settlement);
 /* When a trial is due that settlement_take() would begin; INT64_MAX: none. */
 int64_t settlement_trial_ms(const struct settlement *settlement);
 
-/* The transaction in flight: its deliveries in order, and the outcome of each receive. */
-size_t settlement_taken(const struct settlement *settlement);
-const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i);
 /*
  * Records the outcome of the receive at `position` (0-based, over all deliveries in order). 0, or
  * -1 when there is none.

@@ -48,9 +48,8 @@ void settler_fini(struct settler *settler)
 	settler->work->close(settler->state);
 }
 
-/* A statement that only reads. */
-static void read_send(struct settler *settler, enum settler_statement statement, const char *sql,
-		      int n, const struct postgres_argument *arguments, int64_t now_ms)
+void settler_read(struct settler *settler, enum settler_statement statement, const char *sql, int n,
+		  const struct postgres_argument *arguments, int64_t now_ms)
 {
 	settler->statement = statement;
 	postgres_send(settler->postgres, sql, n, arguments, now_ms + SETUP_TIMEOUT_MS);
@@ -61,11 +60,6 @@ void settler_retry(struct settler *settler, int64_t now_ms)
 	metrics_add(METRIC_RETRIES, 1);
 	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	settlement_retry(settler->settlement);
-}
-
-void settler_look(struct settler *settler, const struct postgres_argument *coupons, int64_t now_ms)
-{
-	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, coupons, now_ms);
 }
 
 void settler_reply(struct settler *settler, const struct delivery *delivery)
@@ -89,7 +83,7 @@ static int64_t lock_timeout_ms(const struct settler *settler)
 	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1,
 		wait_ms = counts.coupons ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
 
-	if (settlement_lock_suspect(settler->settlement))
+	if (settler->settlement->lock_suspect)
 		return counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
 	return longest_ms < wait_ms ? longest_ms : wait_ms;
 }
@@ -119,13 +113,13 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 
 	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
 		return;
-	if (settlement_taken(settler->settlement) > 0) {
+	if (settler->settlement->taken_n > 0) {
 		settler->work->committed(settler, now_ms);
 		return;
 	}
 	switch (primary_step(&settler->primary, postgres_since_ms(settler->postgres), now_ms)) {
 	case PRIMARY_COUNT:
-		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
+		settler_read(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
 		return;
 	case PRIMARY_WAIT:
 		return;
@@ -137,7 +131,7 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
 	/* Whether receives wait here that the transaction before this one could not settle. */
-	name = settlement_lock_suspect(settler->settlement) ||
+	name = settler->settlement->lock_suspect ||
 			       settlement_trial_ms(settler->settlement) < INT64_MAX
 		       ? APPLICATION_NAME_PUT_OFF
 		       : settler->work->application_name;
@@ -161,7 +155,11 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 	case POSTGRES_BLOCKED:
 		log_warn("settle_blocked", LOG_S("why", why));
 		metrics_add(METRIC_BLOCKED, 1);
-		settler->work->blocked(settler, now_ms);
+		if (settler->work->blocked)
+			settler->work->blocked(settler, now_ms);
+		else
+			settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 },
+					   now_ms);
 		break;
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
@@ -186,7 +184,7 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 /* Whether the transaction in flight took effect is unknown. */
 static void session_lost(struct settler *settler, int64_t now_ms)
 {
-	if (settlement_taken(settler->settlement) > 0)
+	if (settler->settlement->taken_n > 0)
 		settler_retry(settler, now_ms);
 }
 
@@ -261,7 +259,7 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 	case POSTGRES_NOTHING:
 		break;
 	case POSTGRES_CONNECTED:
-		read_send(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
+		settler_read(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
 		break;
 	case POSTGRES_ENDED:
 		statement_ended(settler, now_ms);
@@ -282,8 +280,7 @@ int64_t settler_deadline_ms(const struct settler *settler)
 		return deadline_ms;
 	if (!settler->primary.is_open)
 		return primary_deadline_ms(&settler->primary, clock_monotonic_ms());
-	if (settlement_counts(settler->settlement).waiting > 0 ||
-	    settlement_taken(settler->settlement) > 0)
+	if (settlement_counts(settler->settlement).waiting > 0 || settler->settlement->taken_n > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))
 		due_ms = begin_ms(settler);

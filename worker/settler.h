@@ -77,7 +77,9 @@ struct work {
 	int (*may_begin)(struct settler *settler, int64_t now_ms);
 	/* Sends the statement for the transaction in flight. */
 	void (*send)(struct settler *settler, int64_t now_ms);
-	/* It met a lock, and did nothing. Ends in settlement_blocked(), now or after a look. */
+	/*
+	 * It met a lock, and did nothing. Ends in settlement_blocked() after a look. NULL: without.
+	 */
 	void (*blocked)(struct settler *settler, int64_t now_ms);
 	/*
 	 * It is committed. Ends in settlement_commit(); or, where it has to be tried again at
@@ -133,8 +135,9 @@ void put_off_log(const struct put_off_coupon *notice);
 /* Sends the statement with its arguments. */
 void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
 		  int64_t now_ms);
-/* Looks which of these coupons are locked, for settlement_blocked(). */
-void settler_look(struct settler *settler, const struct postgres_argument *coupons, int64_t now_ms);
+/* Sends a statement that only reads, as STATEMENT_LOOK: which of these coupons are locked. */
+void settler_read(struct settler *settler, enum settler_statement statement, const char *sql, int n,
+		  const struct postgres_argument *arguments, int64_t now_ms);
 /*
  * Sends `reply` to the gateway that waits for this delivery, if one does. A lost reply does no
  * harm: at its deadline the gateway looks a receive up, and tells that a use is unknown, after

@@ -328,22 +328,6 @@ size_t settlement_take(struct settlement *settlement, size_t receives_max, int64
 	return settlement->taken_receives;
 }
 
-int settlement_lock_suspect(const struct settlement *settlement)
-{
-	return settlement->lock_suspect;
-}
-
-size_t settlement_taken(const struct settlement *settlement)
-{
-	return settlement->taken_n;
-}
-
-const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i)
-{
-	check(i < settlement->taken_n);
-	return settlement->taken[i];
-}
-
 int settlement_outcome(struct settlement *settlement, size_t position, struct outcome outcome)
 {
 	for (size_t i = 0; i < settlement->taken_n; i++) {

@@ -81,8 +81,8 @@ static void receives_close(void *state)
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
 {
 	settle_args_clear(args);
-	for (size_t n = 0; n < settlement_taken(settlement); n++) {
-		const struct delivery *delivery = settlement_taken_at(settlement, n);
+	for (size_t n = 0; n < settlement->taken_n; n++) {
+		const struct delivery *delivery = settlement->taken[n];
 
 		for (size_t i = delivery->first; i < delivery->end; i++) {
 			const struct message_receive *receive = &delivery->receives[i];
@@ -122,7 +122,7 @@ static void receives_blocked(struct settler *settler, int64_t now_ms)
 	const struct work_receives *receives = settler->state;
 
 	settle_args_arguments(&receives->args, arguments);
-	settler_look(settler, arguments, now_ms);
+	settler_read(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, arguments, now_ms);
 }
 
 /*
@@ -168,8 +168,8 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 		is_known = 0;
 	}
 
-	for (size_t k = 0; k < settlement_taken(settler->settlement); k++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, k);
+	for (size_t k = 0; k < settler->settlement->taken_n; k++) {
+		const struct delivery *delivery = settler->settlement->taken[k];
 		const struct message_traces *traces = delivery->traces;
 		const struct outcome *outcomes = delivery->outcomes;
 

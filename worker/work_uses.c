@@ -133,11 +133,6 @@ static void redis_add(struct settler *settler, const char *number, size_t n,
 				word);
 }
 
-static void redis_wait(struct settler *settler, int64_t now_ms)
-{
-	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
-}
-
 /* Announces the session; its numbers are compared after that, once more. */
 static int uses_may_begin(struct settler *settler, int64_t now_ms)
 {
@@ -152,7 +147,7 @@ static int uses_may_begin(struct settler *settler, int64_t now_ms)
 		uses->announced_ms = since_ms;
 		primary_again(&settler->primary);
 	} else {
-		redis_wait(settler, now_ms);
+		settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	}
 	return 0;
 }
@@ -172,8 +167,8 @@ static void uses_send(struct settler *settler, int64_t now_ms)
 
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_clear(&arrays[i]);
-	for (size_t n = 0; n < settlement_taken(settler->settlement); n++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, n);
+	for (size_t n = 0; n < settler->settlement->taken_n; n++) {
+		const struct delivery *delivery = settler->settlement->taken[n];
 		const struct receive *receive = delivery->use_receives;
 
 		for (size_t i = 0; i < delivery->end; i++) {
@@ -315,15 +310,15 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 		return;
 	}
 	if (strcmp(word, "ok") != 0) {
-		redis_wait(settler, now_ms);
+		settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 		return;
 	}
 	fault_point(FAULT_WORKER_USES_COPIED);
 	backoff_reset(&settler->backoff);
 
 	row = 0;
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+	for (size_t i = 0; i < settler->settlement->taken_n; i++) {
+		const struct delivery *delivery = settler->settlement->taken[i];
 
 		row = outcomes_reply(settler, delivery, rows, row, op);
 		op += (int64_t)delivery_part_size(delivery);
@@ -331,12 +326,6 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 	fault_point(FAULT_WORKER_USES_ANSWERED);
 	metrics_add(METRIC_USES, op - 1);
 	settlement_commit(settler->settlement);
-}
-
-/* Its locks need not be those of rows of coupons, which a look would show. */
-static void uses_blocked(struct settler *settler, int64_t now_ms)
-{
-	settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 }, now_ms);
 }
 
 const struct work work_of_uses = {
@@ -350,7 +339,7 @@ const struct work work_of_uses = {
 	.read = uses_read,
 	.may_begin = uses_may_begin,
 	.send = uses_send,
-	.blocked = uses_blocked,
+	/* Its locks need not be those of rows of coupons, which a look would show. */
 	.committed = uses_committed,
 	/* A dead letter of uses is in no outbox. */
 };

@@ -157,7 +157,7 @@ static void test_the_worker_finds_each_batch(void **state)
 	assert_int_equal(settlement_counts(s).held, 1);
 	assert_int_equal(settlement_take(s, 150, 0), 150);
 	for (size_t i = 0; i < 150; i++) {
-		const struct delivery *delivery = settlement_taken_at(s, i);
+		const struct delivery *delivery = s->taken[i];
 
 		assert_int_equal(delivery->coupon, 1000 + i);
 		assert_string_equal(delivery->receives[0].tail, "kkk");
@@ -224,7 +224,7 @@ static void test_users_are_as_they_were(void **state)
 	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
 	assert_int_equal(settlement_take(s, 100, 0), HOSTILE_N);
 	for (size_t i = 0; i < HOSTILE_N; i++) {
-		const struct delivery *delivery = settlement_taken_at(s, i);
+		const struct delivery *delivery = s->taken[i];
 
 		assert_int_equal(delivery->coupon, 1000 + i);
 		assert_string_equal(delivery->receives[0].user.text, hostile[i].user);

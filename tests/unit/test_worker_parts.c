@@ -65,7 +65,7 @@ static void test_reply(void **state)
 	(void)state;
 	settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN });
 	settlement_outcome(s, 2, (struct outcome){ OUTCOME_REPEATED, REASON_NONE });
-	delivery_reply(settlement_taken_at(s, 0), &reply);
+	delivery_reply(s->taken[0], &reply);
 	len = reply_write(&reply, text);
 	assert_string_equal(text,
 			    "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
@@ -80,7 +80,7 @@ static void test_settled_by_its_last_part(void **state)
 	struct delivery *delivery = delivery_new(2, &message, NULL);
 
 	(void)state;
-	assert_true(delivery_is_settled_by_part(settlement_taken_at(s, 0)));
+	assert_true(delivery_is_settled_by_part(s->taken[0]));
 	delivery_part_limit(delivery, 2);
 	assert_false(delivery_is_settled_by_part(delivery));
 	assert_int_equal(delivery_part_committed(delivery), DELIVERY_WAITING);
