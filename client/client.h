@@ -94,7 +94,7 @@ struct client_connection {
 	int64_t begun_us; /* when it began to connect */
 };
 
-/* What a reply line has, until the next one. */
+/* The fields of a reply line, valid until the next one. */
 struct client_reply {
 	int64_t request; /* the id; -1: it has none */
 	int code;

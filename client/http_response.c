@@ -16,7 +16,7 @@ void http_response_reset(struct http_response *reply)
 	reply->is_complete = 0;
 }
 
-/* Not 0 ends the parser; 1 and 2 would mean that the body is absent. */
+/* A result other than 0 ends the parser; 1 and 2 would mean that the body is absent. */
 static int on_head(http_parser *parser)
 {
 	const struct http_response *reply = parser->data;

@@ -19,7 +19,7 @@
 #define CODE_OTHERS_SIZE (CODE_OTHERS_MAX + 1)
 #define CODE_OTHERS_ALLOWED "1 to 64 bytes of printable ASCII, not counting spaces and dashes"
 
-/* As a user writes it. */
+/* A text as a user writes it. */
 struct code_text {
 	const char *text;
 	size_t len;

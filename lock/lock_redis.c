@@ -1,7 +1,7 @@
 /*
- * Locks in one Redis, for owners: lua/lock.lua. Who waits listens to a channel of its session, and
- * asks again when it is told, when the holder's lease ends, and every ASK_MS in case the message
- * was lost.
+ * Locks in one Redis, for owners: lua/lock.lua. A session that waits listens to a channel of its
+ * own, and asks again when it is told, when the holder's lease ends, and every ASK_MS in case the
+ * message was lost.
  *
  *	commands ──▶ take: no ──▶ listener: PUBLISH by the one who releases ──▶ take: yes
  */
@@ -16,7 +16,7 @@
 
 #define ASK_MS 1000
 #define DEAF_MS 100            /* the same where Redis lets it listen to no channel */
-#define WAITER_MS (3 * ASK_MS) /* who has not asked for so long is given up */
+#define WAITER_MS (3 * ASK_MS) /* a session that has not asked for so long is given up */
 
 struct redis_lock_session {
 	struct redis_client *commands, *listener; /* to one channel */
@@ -91,7 +91,7 @@ static enum lock_reply wait_for(struct redis_lock_session *session, int64_t unti
 				redis_client_close(listener);
 			freeReplyObject(reply);
 		}
-		/* What was published while it was not subscribed is missed: it asks after that. */
+		/* Messages before the subscription are missed: so it asks after that. */
 		answer = ask(session, WAITER_MS, grant, &left_ms);
 		now_ms = clock_monotonic_ms();
 		if (answer != LOCK_REPLY_NO)

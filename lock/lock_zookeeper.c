@@ -1,9 +1,9 @@
 /*
  * Locks in ZooKeeper (https://zookeeper.apache.org/doc/current/recipes.html, "Locks" and "Shared
- * Locks"): each who asks makes an ephemeral node with a number in the folder of the name; the
- * lowest one has the lock. A writer waits for the node before its own, a reader for the last writer
- * before it, and each watches only that one. Waiters queue in the order of asking, so exclusive,
- * fair and write are one kind here.
+ * Locks"): each session that asks makes an ephemeral node with a number in the folder of the name;
+ * the lowest one has the lock. A writer waits for the node before its own, a reader for the last
+ * writer before it, and each watches only that one. Waiters queue in the order of asking, so
+ * exclusive, fair and write are one kind here.
  *
  * The lease is the session's timeout: its node disappears when the servers have not heard of the
  * session for so long. The library's own thread keeps the session alive. The fence is the

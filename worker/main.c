@@ -247,7 +247,7 @@ static void forward_publish(struct worker *worker, const struct delivery *delive
 				     .position = delivery->position,
 				     .coupon = delivery->coupon,
 				     .batch = delivery->batch };
-	/* The reply address is kept, unless it is a dead letter: the client may still be waiting. */
+	/* The reply address is kept, except in a dead letter: the client may still wait. */
 	if (delivery->state == DELIVERY_DEAD_SENT) {
 		copy->way = WAY_DEAD;
 		reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);

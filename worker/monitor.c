@@ -208,8 +208,8 @@ static int is_operator(struct evhttp_request *request, const struct monitor *mon
 }
 
 /*
- * Ready means that the worker can settle. Redis and the publisher are reported only: to settle it is
- * enough that Redis was once known to belong to this PostgreSQL.
+ * Ready means that the worker can settle. Redis and the publisher are only reported: to settle, it
+ * is enough that Redis was once known to belong to this PostgreSQL.
  */
 static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 {

@@ -1,10 +1,10 @@
 /*
  * What the worker tells operators, in two threads of its own.
  *
- * The server answers GET /metrics, /healthz and /readyz over HTTP, also while the loop or the keeper
- * waits for a service. With COUPON_RABBITMQ_API another thread asks the management API of RabbitMQ
- * on which nodes the queues have members, and tells it by metrics, in the log and in the warnings
- * of /readyz.
+ * The server answers GET /metrics, /healthz and /readyz over HTTP, also while the loop or the
+ * keeper waits for a service. With COUPON_RABBITMQ_API another thread asks the management API of
+ * RabbitMQ on which nodes the queues have members, and tells it by metrics, in the log and in the
+ * warnings of /readyz.
  */
 #pragma once
 

@@ -40,7 +40,7 @@ static void count(struct settlement *settlement, const struct delivery *delivery
 		settlement->put_off_parking_n += (size_t)sign;
 }
 
-/* It is settled, or the operator's, or RabbitMQ delivers it again. */
+/* The delivery is settled, or the operator's, or RabbitMQ delivers it again. */
 static void copy_end(struct settlement *settlement, struct delivery *delivery)
 {
 	if (settlement->copies)
@@ -209,7 +209,7 @@ static enum delivery_state locked_state(const struct settlement *settlement,
 		       : DELIVERY_PARKING;
 }
 
-static void add(struct settlement *settlement, struct delivery *delivery, unsigned how)
+void settlement_add(struct settlement *settlement, struct delivery *delivery, unsigned how)
 {
 	const struct delivery *before = TAILQ_LAST(&settlement->deliveries, deliveries);
 	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, delivery->coupon);
@@ -231,12 +231,6 @@ static void add(struct settlement *settlement, struct delivery *delivery, unsign
 	else if (put_off)
 		delivery->state = locked_state(settlement, delivery, put_off);
 	append(settlement, delivery);
-}
-
-void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    unsigned how, void *envelope)
-{
-	add(settlement, delivery_new(tag, message, envelope), how);
 }
 
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
@@ -288,7 +282,7 @@ static void batch_add(struct unpack *unpack, uint64_t tag, const char *text, siz
 	}
 	delivery->tag = tag;
 	delivery->envelope = envelope;
-	add(unpack->settlement, delivery, how);
+	settlement_add(unpack->settlement, delivery, how);
 }
 
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
@@ -417,7 +411,7 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 		parcel = TAILQ_NEXT(parcel, next);
 	*tag = parcel->tag;
 	parcel_remove(settlement, parcel);
-	/* What is finished at the front then had this one before it. */
+	/* Finished parcels at the front had only this one before them. */
 	while ((parcel = TAILQ_FIRST(&settlement->parcels)) && parcel->left == 0) {
 		*tag = parcel->tag;
 		*multiple = 1;

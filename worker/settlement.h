@@ -83,12 +83,11 @@ void settlement_keep_copies(struct settlement *settlement, struct copies *copies
 #define SETTLEMENT_AWAITED 16u     /* a client waits for the outcome */
 
 /*
- * A batch has arrived. Tags ascend; batches of one message have the same tag, and are added before
- * anything else is called. The message is copied; `envelope` (NULL is allowed) is taken over.
+ * A batch has arrived: the delivery, which has its tag and its envelope, is taken over. Tags
+ * ascend; batches of one message have the same tag, and are added before anything else is called.
  */
-void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    unsigned how, void *envelope);
-/* One that cannot be settled has arrived: it is to be dead-lettered. */
+void settlement_add(struct settlement *settlement, struct delivery *delivery, unsigned how);
+/* A message that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
 
@@ -160,7 +159,7 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
 
 /* The transaction is committed. Read the outcomes before. */
 void settlement_commit(struct settlement *settlement);
-/* It did nothing, or its outcome is unknown: all its deliveries wait again. */
+/* The transaction did nothing, or its outcome is unknown: all its deliveries wait again. */
 void settlement_retry(struct settlement *settlement);
 /*
  * PostgreSQL refuses something in it. The deliveries are tried in halves, then the receives of the
@@ -175,10 +174,10 @@ struct lock_look {
 	size_t n;
 };
 
-/* It met a lock of another session, and did nothing. */
+/* The transaction met a lock of another session, and did nothing. */
 void settlement_blocked(struct settlement *settlement, const struct lock_look *look,
 			int64_t now_ms);
-/* It was cancelled, after statement_timeout or by an operator, and did nothing. */
+/* The transaction was cancelled, by statement_timeout or an operator, and did nothing. */
 void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
 
 /*

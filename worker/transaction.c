@@ -38,7 +38,7 @@ static int transaction_add(struct settlement *settlement, struct delivery *deliv
 	return 0;
 }
 
-/* What the end means for each delivery. Those of a lost connection are forgotten. */
+/* Ends the transaction: sets the state of each delivery, or frees it if its connection was lost. */
 static void transaction_end(struct settlement *settlement, enum ending ending, const char *sqlstate)
 {
 	for (size_t i = 0; i < settlement->taken_n; i++) {
@@ -146,8 +146,8 @@ static int is_trial(const struct settlement *settlement)
 }
 
 /*
- * The transaction cannot be committed as it is, and no locked row was found that explains it: splits
- * it into the lower half of its coupons and the others, until one coupon is alone.
+ * The transaction cannot be committed as it is, and no locked row was found that explains it:
+ * splits it into the lower half of its coupons and the others, until one coupon is alone.
  */
 static void cause_seek(struct settlement *settlement, const struct coupons *coupons, int64_t now_ms)
 {

@@ -238,7 +238,7 @@ static int64_t receives_turn(struct settler *settler, const struct rabbit_link *
 	const struct settlement_counts counts = settlement_counts(settler->settlement);
 	const struct rabbit_link *publisher = rabbit_publisher_link(settler->publisher);
 	struct work_receives *receives = settler->state;
-	/* What waits here for PostgreSQL is to be in Redis, too. */
+	/* Receives that wait here for PostgreSQL are to be in Redis, too. */
 	int are_asked = outboxes_copies_end(receives->outboxes, receives->copies);
 
 	if (settler->primary.is_own)

@@ -90,7 +90,7 @@ static void settlement_check(const struct message *message)
 	struct settle_args args;
 	int has_codes = 0;
 
-	settlement_add(settlement, 1, message, 0, NULL);
+	settlement_add(settlement, delivery_new(1, message, NULL), 0);
 	check(settlement_take(settlement, 1, 0) == message->receives_n);
 	settle_args_init(&args);
 	settlement_args_fill(&args, settlement);

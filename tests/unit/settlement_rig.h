@@ -71,7 +71,7 @@ static inline void add_coupon(struct settlement *s, uint64_t tag, int64_t coupon
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++)
 		message.receives[i].user = user_id_of_number((int64_t)(tag * 1000 + i));
-	settlement_add(s, tag, &message, how, envelope_make());
+	settlement_add(s, delivery_new(tag, &message, envelope_make()), how);
 }
 
 static inline void add(struct settlement *s, uint64_t tag, size_t receives, int alone)

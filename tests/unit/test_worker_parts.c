@@ -34,7 +34,7 @@ static struct settlement *taken_make(size_t receives, const char *key)
 		message.receives[i].slot = 7;
 		strcpy(message.receives[i].tail, key);
 	}
-	settlement_add(s, 1, &message, 0, NULL);
+	settlement_add(s, delivery_new(1, &message, NULL), 0);
 	assert_int_equal(settlement_take(s, 1000, 0), receives);
 	return s;
 }
@@ -147,7 +147,7 @@ static void test_arguments_with_a_code(void **state)
 	strcpy(message.receives[1].tail, "\t17.5");
 	settlement_free(s);
 	s = settlement_new(NULL, NULL, 16, 16);
-	settlement_add(s, 1, &message, 0, NULL);
+	settlement_add(s, delivery_new(1, &message, NULL), 0);
 	settlement_take(s, 1000, 0);
 	settle_args_init(&args);
 	settlement_args_fill(&args, s);
