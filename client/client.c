@@ -31,28 +31,50 @@
 
 /* Where a gateway listens */
 
-static void path_read(struct gateway_address *address, const char *path)
+void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
+			  int away)
 {
-	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
-
-	if (!*path || strlen(path) >= sizeof(un->sun_path))
-		log_fatal("COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes", path,
-			  sizeof(un->sun_path) - 1);
-	un->sun_family = AF_UNIX;
-	memcpy(un->sun_path, path, strlen(path) + 1);
-	address->len = sizeof(*un);
-}
-
-static void host_read(struct gateway_address *address, const char *setting, const char *text,
-		      const char *allowed, int away)
-{
+	static const unsigned char alpn_lines[] = "\x08"
+						  "couponmq",
+				   alpn_http[] = "\x08"
+						 "http/1.1";
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	const char *setting = is_http ? "COUPON_HTTP_LISTEN" : "COUPON_LISTEN",
+		   *text = is_http ? config->http_listen : config->listen, *path = NULL;
+	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
+	char error[TRUST_ERROR_SIZE], service[16], *copy, *host;
 	struct addrinfo *found;
-	char *copy = checked(strdup(text)), *host, service[16];
 	int port, rc;
 
+	memset(address, 0, sizeof(*address));
+	address->is_http = is_http;
+	address->key = config->gateway_key;
+	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
+	    strlen(address->key) > GATEWAY_KEY_MAX)
+		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed are up to %d letters, digits "
+			  "and . _ - of an API key or a token",
+			  GATEWAY_KEY_MAX);
+
+	/* A Unix socket. */
+	if (!is_http && text[0] == '/')
+		path = text;
+	else if (!is_http && strncmp(text, "unix:", 5) == 0)
+		path = text + 5;
+	if (path) {
+		if (!*path || strlen(path) >= sizeof(un->sun_path))
+			log_fatal(
+				"COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes",
+				path, sizeof(un->sun_path) - 1);
+		un->sun_family = AF_UNIX;
+		memcpy(un->sun_path, path, strlen(path) + 1);
+		address->len = sizeof(*un);
+		return;
+	}
+
+	copy = checked(strdup(text));
 	if (config_address(copy, &host, &port) || strlen(host) >= sizeof(address->host))
-		log_fatal("%s is \"%s\": allowed is %s", setting, text, allowed);
+		log_fatal("%s is \"%s\": allowed is %s", setting, text,
+			  is_http ? "host:port" : "host:port, /path or unix:path");
 	snprintf(service, sizeof(service), "%d", port);
 	rc = getaddrinfo(host, service, &hints, &found);
 	if (rc)
@@ -63,61 +85,17 @@ static void host_read(struct gateway_address *address, const char *setting, cons
 	strcpy(address->host, host);
 	freeaddrinfo(found);
 	free(copy);
-}
 
-static void tls_read(struct gateway_address *address, const char *authorities)
-{
-	static const unsigned char lines[] = "\x08"
-					     "couponmq",
-				   http[] = "\x08"
-					    "http/1.1"; /* for ALPN */
-	char error[TRUST_ERROR_SIZE];
-	SSL_CTX *context;
-
-	if (!*authorities)
+	if (!*config->tls_ca)
 		return;
-	context = checked(SSL_CTX_new(TLS_client_method()));
-	trust_authorities_set(TRUST_GATEWAY, authorities);
-	if (trust_context_set(context, TRUST_GATEWAY, address->host, error))
+	address->tls = checked(SSL_CTX_new(TLS_client_method()));
+	trust_authorities_set(TRUST_GATEWAY, config->tls_ca);
+	if (trust_context_set(address->tls, TRUST_GATEWAY, address->host, error))
 		log_fatal("%s", error);
-	check(SSL_CTX_set_alpn_protos(context, address->is_http ? http : lines,
-				      sizeof(lines) - 1) == 0);
-	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	address->tls = context;
-}
-
-static void address_begin(struct gateway_address *address, const struct config *config)
-{
-	memset(address, 0, sizeof(*address));
-	address->key = config->gateway_key;
-	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
-	    strlen(address->key) > GATEWAY_KEY_MAX)
-		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed are up to %d letters, digits "
-			  "and . _ - of an API key or a token",
-			  GATEWAY_KEY_MAX);
-}
-
-void gateway_address_read(struct gateway_address *address, const struct config *config, int away)
-{
-	const char *text = config->listen;
-
-	address_begin(address, config);
-	if (text[0] == '/') {
-		path_read(address, text);
-	} else if (strncmp(text, "unix:", 5) == 0) {
-		path_read(address, text + 5);
-	} else {
-		host_read(address, "COUPON_LISTEN", text, "host:port, /path or unix:path", away);
-		tls_read(address, config->tls_ca);
-	}
-}
-
-void gateway_address_read_http(struct gateway_address *address, const struct config *config)
-{
-	address_begin(address, config);
-	address->is_http = 1;
-	host_read(address, "COUPON_HTTP_LISTEN", config->http_listen, "host:port", 1);
-	tls_read(address, config->tls_ca);
+	check(SSL_CTX_set_alpn_protos(address->tls, is_http ? alpn_http : alpn_lines,
+				      sizeof(alpn_lines) - 1) == 0);
+	SSL_CTX_set_mode(address->tls,
+			 SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
 int gateway_address_is_loopback(const struct gateway_address *address)
@@ -581,7 +559,7 @@ char *gateway_exchange(const struct config *config, const char *request, int awa
 	struct client *client = &exchange.client;
 	const char *why;
 
-	gateway_address_read(&address, config, away);
+	gateway_address_read(&address, config, 0, away);
 	client_init(client, &owner, &form);
 	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
 		client_wait(client, TIMEOUT_US - client->now_us);

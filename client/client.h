@@ -38,11 +38,11 @@ struct gateway_address {
 };
 
 /*
- * Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN. An invalid setting ends the process; `away` is the
- * exit status if the host is not known.
+ * Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN with `is_http`. An invalid setting ends the process;
+ * `away` is the exit status if the host is not known.
  */
-void gateway_address_read(struct gateway_address *address, const struct config *config, int away);
-void gateway_address_read_http(struct gateway_address *address, const struct config *config);
+void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
+			  int away);
 
 /* Whether the address is in 127.0.0.0/8. */
 int gateway_address_is_loopback(const struct gateway_address *address);

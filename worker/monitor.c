@@ -188,16 +188,6 @@ static const char *redis_word(const struct keeper_state *keeper)
 	return word(keeper->redis_up);
 }
 
-static const char *postgresql_word(const struct keeper_state *keeper)
-{
-	if (metrics_get(METRIC_POSTGRESQL_OLD))
-		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
-	if (keeper->relation == RELATION_BEHIND)
-		return keeper->recovers ? "put back to an earlier moment; the keeper recovers"
-					: "put back to an earlier moment; run couponctl recover";
-	return word(metrics_get(METRIC_DATABASE_UP) != 0);
-}
-
 /*
  * Whether the client may see what operators see. Where there is a CA for clients, only one with a
  * certificate of it may; a certificate of another CA has ended the handshake.
@@ -221,13 +211,20 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
 		    !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
+	const char *state = word(postgresql);
 	char *text;
+
+	if (metrics_get(METRIC_POSTGRESQL_OLD))
+		state = RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
+	else if (keeper.relation == RELATION_BEHIND)
+		state = keeper.recovers ? "put back to an earlier moment; the keeper recovers"
+					: "put back to an earlier moment; run couponctl recover";
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
-	cJSON_AddStringToObject(body, "postgresql", postgresql_word(&keeper));
+	cJSON_AddStringToObject(body, "postgresql", state);
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);

@@ -77,17 +77,6 @@ void settler_reply(struct settler *settler, const struct delivery *delivery)
 	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
 }
 
-static int64_t lock_timeout_ms(const struct settler *settler)
-{
-	const struct settlement_counts counts = settlement_counts(settler->settlement);
-	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1,
-		wait_ms = counts.coupons ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
-
-	if (settler->settlement->lock_suspect)
-		return counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
-	return longest_ms < wait_ms ? longest_ms : wait_ms;
-}
-
 /* No transaction begins before this time. */
 static int64_t begin_ms(const struct settler *settler)
 {
@@ -109,6 +98,9 @@ void settler_send(struct settler *settler, int n, const struct postgres_argument
 /* If the session has other settings, they are changed first (one round trip). */
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
+	const struct settlement *settlement = settler->settlement;
+	struct settlement_counts counts;
+	int64_t wait_ms;
 	const char *name;
 
 	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
@@ -130,15 +122,22 @@ static void transaction_begin(struct settler *settler, int64_t now_ms)
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
+	/* A statement waits for a lock only briefly where it is likely to meet one. */
+	counts = settlement_counts(settlement);
+	if (settlement->lock_suspect)
+		wait_ms = counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
+	else
+		wait_ms = counts.coupons > 0 ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
+	if (!settlement->lock_suspect && wait_ms > settler->settle_timeout_ms / 2 + 1)
+		wait_ms = settler->settle_timeout_ms / 2 + 1;
+
 	/* Whether receives wait here that the transaction before this one could not settle. */
-	name = settler->settlement->lock_suspect ||
-			       settlement_trial_ms(settler->settlement) < INT64_MAX
+	name = settlement->lock_suspect || settlement_trial_ms(settlement) < INT64_MAX
 		       ? APPLICATION_NAME_PUT_OFF
 		       : settler->work->application_name;
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	settler->statement = STATEMENT_LIMIT;
-	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
-			  now_ms + SETUP_TIMEOUT_MS))
+	if (!postgres_set(settler->postgres, wait_ms, name, now_ms + SETUP_TIMEOUT_MS))
 		settler->work->send(settler, now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }

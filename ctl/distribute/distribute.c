@@ -303,7 +303,7 @@ static int distribute_run(struct ctl *ctl)
 	struct db *db;
 
 	options_read(&one, &ctl->args);
-	gateway_address_read(&one.plan.address, &ctl->config, CTL_AWAY);
+	gateway_address_read(&one.plan.address, &ctl->config, 0, CTL_AWAY);
 	db = store_postgres_open(ctl);
 	store_by_set(db, ctl);
 	coupon_check(db, one.plan.coupon);
