@@ -203,11 +203,6 @@ void client_fini(struct client *client)
 	close(client->epoll);
 }
 
-static void now_set(struct client *client)
-{
-	client->now_us = clock_monotonic_us() - client->begin_us;
-}
-
 void client_start(struct client *client)
 {
 	client->begin_us = clock_monotonic_us();
@@ -426,7 +421,7 @@ static void connection_receive(struct client *client, uint32_t i)
 		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 	if (n > 0 && client->form.address->is_http)
 		bodies_take(client, i, client->received, (size_t)n);
 	else if (n > 0)
@@ -509,10 +504,10 @@ void client_wait(struct client *client, int64_t timeout_us)
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
 	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)
 		n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 }
 
 /* One request, and its reply. */

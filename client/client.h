@@ -38,8 +38,8 @@ struct gateway_address {
 };
 
 /*
- * Resolves COUPON_LISTEN, or COUPON_HTTP_LISTEN with `is_http`. An invalid setting ends the process;
- * `away` is the exit status if the host is not known.
+ * Resolves COUPON_LISTEN, or with `is_http` COUPON_HTTP_LISTEN. An invalid setting ends the
+ * process, with the exit status `away` if the host is not known.
  */
 void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
 			  int away);

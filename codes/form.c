@@ -14,31 +14,6 @@ static char other_case(char c)
 						: toupper((unsigned char)c));
 }
 
-static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
-{
-	size_t n = strlen(alphabet), symbols_n = strspn(alphabet, SYMBOLS);
-	const char *twice = NULL;
-
-	for (size_t i = 0; i < n && !twice; i++)
-		twice = strchr(alphabet + i + 1, alphabet[i]);
-	if (symbols_n < n)
-		snprintf(why, CODE_WHY_SIZE,
-			 "the alphabet is \"%.100s\": character %zu is not allowed, only letters "
-			 "and digits of ASCII",
-			 alphabet, symbols_n + 1);
-	else if (twice)
-		snprintf(why, CODE_WHY_SIZE,
-			 "the alphabet is \"%.100s\": it has \"%c\" twice, allowed is once",
-			 alphabet, *twice);
-	else if (n < 2)
-		snprintf(why, CODE_WHY_SIZE,
-			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
-			 CODE_ALPHABET_MAX);
-	else
-		return 0;
-	return -1;
-}
-
 static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
 {
 	if (*pattern == '-') {
@@ -80,12 +55,30 @@ static int pattern_set(struct code_form *form, const char *pattern, char why[COD
 int code_form_parse(struct code_form *form, const char *pattern, const char *alphabet,
 		    char why[CODE_WHY_SIZE])
 {
+	size_t n = strlen(alphabet), symbols_n = strspn(alphabet, SYMBOLS);
 	unsigned least = 2, most = CODE_TEXT_MAX;
 	int has_upper = 0, has_lower = 0;
+	const char *twice = NULL;
 
 	memset(form, 0, sizeof(*form));
-	if (alphabet_check(alphabet, why))
+	for (size_t i = 0; i < n && !twice; i++)
+		twice = strchr(alphabet + i + 1, alphabet[i]);
+	if (symbols_n < n)
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%.100s\": character %zu is not allowed, only letters "
+			 "and digits of ASCII",
+			 alphabet, symbols_n + 1);
+	else if (twice)
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%.100s\": it has \"%c\" twice, allowed is once",
+			 alphabet, *twice);
+	else if (n < 2)
+		snprintf(why, CODE_WHY_SIZE,
+			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
+			 CODE_ALPHABET_MAX);
+	if (symbols_n < n || twice || n < 2)
 		return -1;
+
 	memset(form->digits, -1, sizeof(form->digits));
 	for (int c = '0'; c <= 'z'; c++) {
 		if (!strchr(alphabet, c))

@@ -134,23 +134,19 @@ void copies_tick(struct copies *copies)
 	}
 }
 
-static void look_soon(struct copies *copies, struct copies_coupon *coupon)
+void copies_look_soon(struct copies *copies, int64_t id)
 {
+	struct copies_coupon *coupon;
+
+	HASH_FIND(hh, copies->coupons, &id, sizeof(id), coupon);
+	if (!coupon)
+		return;
 	coupon->look_again = 1;
 	if (coupon->is_looking)
 		return;
 	coupon->look_ms = 0;
 	TAILQ_REMOVE(&copies->waiting, coupon, next);
 	TAILQ_INSERT_HEAD(&copies->waiting, coupon, next);
-}
-
-void copies_look_soon(struct copies *copies, int64_t id)
-{
-	struct copies_coupon *coupon;
-
-	HASH_FIND(hh, copies->coupons, &id, sizeof(id), coupon);
-	if (coupon)
-		look_soon(copies, coupon);
 }
 
 void copies_look_all(struct copies *copies)
@@ -182,7 +178,7 @@ static void look_end(struct copies *copies, struct copies_coupon *coupon)
 	copies->looking_n--;
 	wait_begin(copies, coupon);
 	if (coupon->look_again)
-		look_soon(copies, coupon);
+		copies_look_soon(copies, coupon->id);
 }
 
 /* Writes the next lost messages; if there are none, the look ends. */

@@ -273,41 +273,9 @@ static void session_put(struct lock_owner *owner, void *session, enum lock_reply
 		owner->backend->close(session);
 }
 
-/* Adds a lock that was granted, and a watcher if there are too few. */
-static struct lock *lock_add(struct lock_owner *owner, void *session, const char *name,
-			     const struct lock_options *options, const struct lock_grant *grant)
-{
-	struct lock *lock = checked(calloc(1, sizeof(*lock)));
-	size_t watchers_n = (size_t)owner->watchers_n;
-	int is_watcher_missing;
-
-	lock->owner = owner;
-	lock->session = session;
-	lock->options = *options;
-	lock->fence = grant->fence;
-	lock->depth = 1;
-	snprintf(lock->name, sizeof(lock->name), "%s", name);
-	lease_begin(lock, grant->asked_ms);
-
-	pthread_mutex_lock(&owner->mutex);
-	lock->next = owner->held;
-	owner->held = lock;
-	owner->held_n++;
-	is_watcher_missing = owner->watchers_n - owner->telling_n < owner->held_n;
-	pthread_cond_broadcast(&owner->changed);
-	pthread_mutex_unlock(&owner->mutex);
-
-	if (is_watcher_missing) {
-		owner->watchers = checked(
-			realloc(owner->watchers, (watchers_n + 1) * sizeof(*owner->watchers)));
-		thread_start(&owner->watchers[owner->watchers_n++], watch, owner);
-	}
-	return lock;
-}
-
 /* Takes a name that the owner does not hold. */
 static enum lock_result take_new(struct lock_owner *owner, const char *name,
-				 const struct lock_options *options, struct lock **lock)
+				 const struct lock_options *options, struct lock **taken)
 {
 	const struct lock_request request = { .name = name,
 					      .kind = options->kind,
@@ -318,6 +286,8 @@ static enum lock_result take_new(struct lock_owner *owner, const char *name,
 	struct backoff backoff = { 0 };
 	struct lock_grant grant;
 	enum lock_reply reply;
+	struct lock *lock;
+	int is_watcher_missing;
 
 	/* Waits as long as the options let it, also for a store that cannot be reached. */
 	for (;;) {
@@ -331,14 +301,37 @@ static enum lock_result take_new(struct lock_owner *owner, const char *name,
 			break;
 	}
 
-	if (reply == LOCK_REPLY_YES) {
-		*lock = lock_add(owner, session, name, options, &grant);
-		return LOCK_TAKEN;
+	if (reply != LOCK_REPLY_YES) {
+		session_put(owner, session, reply);
+		if (reply == LOCK_REPLY_NO)
+			return options->skips ? LOCK_SKIPPED : LOCK_FAILED;
+		return reply == LOCK_REPLY_DOWN ? LOCK_UNREACHABLE : LOCK_REFUSED;
 	}
-	session_put(owner, session, reply);
-	if (reply == LOCK_REPLY_NO)
-		return options->skips ? LOCK_SKIPPED : LOCK_FAILED;
-	return reply == LOCK_REPLY_DOWN ? LOCK_UNREACHABLE : LOCK_REFUSED;
+
+	*taken = lock = checked(calloc(1, sizeof(*lock)));
+	lock->owner = owner;
+	lock->session = session;
+	lock->options = *options;
+	lock->fence = grant.fence;
+	lock->depth = 1;
+	snprintf(lock->name, sizeof(lock->name), "%s", name);
+	lease_begin(lock, grant.asked_ms);
+	pthread_mutex_lock(&owner->mutex);
+	lock->next = owner->held;
+	owner->held = lock;
+	owner->held_n++;
+	is_watcher_missing = owner->watchers_n - owner->telling_n < owner->held_n;
+	pthread_cond_broadcast(&owner->changed);
+	pthread_mutex_unlock(&owner->mutex);
+
+	if (is_watcher_missing) {
+		size_t n = (size_t)owner->watchers_n++;
+
+		owner->watchers = checked(
+			realloc(owner->watchers, (n + 1) * sizeof(*owner->watchers)));
+		thread_start(&owner->watchers[n], watch, owner);
+	}
+	return LOCK_TAKEN;
 }
 
 enum lock_result lock_take(struct lock_owner *owner, const char *name,

@@ -147,39 +147,6 @@ static int is_expired(struct zookeeper_lock_session *session)
 	return expired;
 }
 
-/* A connected session with this timeout; the present one, where it fits. */
-static enum lock_reply session_need(struct zookeeper_lock_session *session, int64_t timeout_ms,
-				    int64_t wait_ms)
-{
-	if (session->handle && (session->timeout_ms != timeout_ms || is_expired(session)))
-		handle_close(session);
-	if (!session->handle) {
-		session->timeout_ms = timeout_ms;
-		session->handle = zookeeper_init(session->hosts, on_session, (int)timeout_ms, NULL,
-						 session, 0);
-	}
-	if (!session->handle) {
-		snprintf(session->why, sizeof(session->why), "%s: %s", session->hosts,
-			 strerror(errno));
-		return LOCK_REPLY_ERROR;
-	}
-	if (!flag_wait(session, &session->is_connected,
-		       clock_monotonic_ms() + (wait_ms > 0 && wait_ms < CONNECT_TIMEOUT_MS
-						       ? wait_ms
-						       : CONNECT_TIMEOUT_MS))) {
-		snprintf(session->why, sizeof(session->why), "no connection to %s in time",
-			 session->hosts);
-		return LOCK_REPLY_DOWN;
-	}
-	if (zoo_recv_timeout(session->handle) < timeout_ms) {
-		snprintf(session->why, sizeof(session->why),
-			 "its sessions last at most %d ms: ask for a shorter lease",
-			 zoo_recv_timeout(session->handle));
-		return LOCK_REPLY_ERROR;
-	}
-	return LOCK_REPLY_YES;
-}
-
 /* ZooKeeper removes the folder when nothing has been in it for a while. */
 static int folder_make(struct zookeeper_lock_session *session)
 {
@@ -323,14 +290,38 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 				    int64_t wait_ms, struct lock_grant *grant)
 {
 	struct zookeeper_lock_session *session = opaque;
-	int64_t now_ms = clock_monotonic_ms();
-	enum lock_reply reply = session_need(session, request->lease_ms, wait_ms);
+	int64_t now_ms = clock_monotonic_ms(), lease_ms = request->lease_ms,
+		connect_ms = wait_ms > 0 && wait_ms < CONNECT_TIMEOUT_MS ? wait_ms
+									 : CONNECT_TIMEOUT_MS;
+	enum lock_reply reply;
 	char ulid[ULID_SIZE], *out = session->folder;
 	struct ulid id;
 	int code = ZNONODE;
 
-	if (reply != LOCK_REPLY_YES)
-		return reply;
+	/* Connects a session with this timeout, unless the present one has it. */
+	if (session->handle && (session->timeout_ms != lease_ms || is_expired(session)))
+		handle_close(session);
+	if (!session->handle) {
+		session->timeout_ms = lease_ms;
+		session->handle = zookeeper_init(session->hosts, on_session, (int)lease_ms, NULL,
+						 session, 0);
+	}
+	if (!session->handle) {
+		snprintf(session->why, sizeof(session->why), "%s: %s", session->hosts,
+			 strerror(errno));
+		return LOCK_REPLY_ERROR;
+	}
+	if (!flag_wait(session, &session->is_connected, clock_monotonic_ms() + connect_ms)) {
+		snprintf(session->why, sizeof(session->why), "no connection to %s in time",
+			 session->hosts);
+		return LOCK_REPLY_DOWN;
+	}
+	if (zoo_recv_timeout(session->handle) < lease_ms) {
+		snprintf(session->why, sizeof(session->why),
+			 "its sessions last at most %d ms: ask for a shorter lease",
+			 zoo_recv_timeout(session->handle));
+		return LOCK_REPLY_ERROR;
+	}
 
 	/* The folder of the name: / and % become %XX; it never is . or .., by its first byte. */
 	out += sprintf(out, "%s/=", ROOT);

@@ -174,11 +174,12 @@ struct lock_look {
 	size_t n;
 };
 
-/* The transaction met a lock of another session, and did nothing. */
+/*
+ * The transaction met a lock of another session, and did nothing. `look` NULL: it was cancelled, by
+ * statement_timeout or an operator, and did nothing; a coupon alone is tried in steps then.
+ */
 void settlement_blocked(struct settlement *settlement, const struct lock_look *look,
 			int64_t now_ms);
-/* The transaction was cancelled, by statement_timeout or an operator, and did nothing. */
-void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
 
 /*
  * Moves the deliveries held of the parking queue to that queue's end, when that is due, and forgets

@@ -163,7 +163,7 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
 		metrics_add(METRIC_BLOCKED, 1);
-		settlement_cancelled(settler->settlement, now_ms);
+		settlement_blocked(settler->settlement, NULL, now_ms);
 		break;
 	case POSTGRES_REFUSED:
 		log_warn("settle_refused", LOG_S("why", why));

@@ -81,51 +81,67 @@ static int is_put_off(const struct delivery *delivery)
 	return delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING;
 }
 
-/* The coupons of the transaction in flight, each once, ascending. */
-struct coupons {
-	int64_t *ids;
-	size_t n;
-};
-
-static struct coupons taken_coupons(const struct settlement *settlement)
-{
-	size_t n = settlement->taken_n;
-	struct coupons coupons = { .ids = checked(calloc(n, sizeof(*coupons.ids))) };
-
-	for (size_t i = 0; i < n; i++)
-		coupons.ids[i] = settlement->taken[i]->coupon;
-	coupons.n = numbers_unique(coupons.ids, n);
-	check(coupons.n > 0);
-	return coupons;
-}
-
 static int is_locked(const struct lock_look *look, int64_t coupon)
 {
-	for (size_t i = 0; i < look->n; i++)
+	for (size_t i = 0; look && i < look->n; i++)
 		if (look->locked[i] == coupon)
 			return 1;
 	return 0;
 }
 
-static void coupon_put_off(struct settlement *settlement, int64_t coupon, int apart, int64_t now_ms)
+void settlement_blocked(struct settlement *settlement, const struct lock_look *look, int64_t now_ms)
 {
-	struct put_off_coupon *put_off = put_off_add(&settlement->put_off, coupon, now_ms);
-
-	put_off->apart = apart || put_off->items_max;
-	settlement->noticed(put_off);
-}
-
-/*
- * Holds deliveries of the coupons that have just failed while there is room, and parks the others.
- */
-static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
-{
+	int64_t *coupons = checked(calloc(settlement->taken_n, sizeof(*coupons)));
+	size_t half = (settlement->taken_receives + 1) / 2, coupons_n, found = 0;
+	int is_trial;
+	struct put_off_coupon *put_off;
 	struct delivery *delivery;
 
-	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
-		const struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
-								    delivery->coupon);
+	check(settlement->taken_n > 0);
+	is_trial = put_off_find(&settlement->put_off, settlement->taken[0]->coupon) != NULL;
+	/* The coupons of the transaction, each once, ascending. */
+	for (size_t i = 0; i < settlement->taken_n; i++)
+		coupons[i] = settlement->taken[i]->coupon;
+	coupons_n = numbers_unique(coupons, settlement->taken_n);
+	for (size_t i = 0; i < coupons_n; i++)
+		found += (size_t)is_locked(look, coupons[i]);
 
+	if (found == 0 && coupons_n > 1 && !is_trial) {
+		/* No locked row explains it: two halves, until one coupon is alone. */
+		for (size_t i = 0; i < settlement->taken_n; i++) {
+			delivery = settlement->taken[i];
+			delivery->group = settlement->next_group +
+					  (delivery->coupon >= coupons[coupons_n / 2]);
+			delivery->lock_suspect = 1;
+		}
+		settlement->next_group += 2;
+	} else {
+		if (found == 0 || found == coupons_n || !is_trial)
+			settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
+		/* The coupons that are not locked are retried together, without the others. */
+		for (size_t i = 0; found > 0 && i < settlement->taken_n; i++) {
+			delivery = settlement->taken[i];
+			if (!is_locked(look, delivery->coupon))
+				delivery->group = settlement->next_group;
+			delivery->lock_suspect = 1;
+		}
+		settlement->next_group += found > 0;
+		for (size_t i = 0; i < coupons_n; i++) {
+			if (found > 0 && !is_locked(look, coupons[i]))
+				continue;
+			put_off = put_off_add(&settlement->put_off, coupons[i], now_ms);
+			put_off->apart = found == 0 || put_off->items_max;
+			settlement->noticed(put_off);
+			if (!look && coupons_n == 1)
+				put_off->items_max = half;
+		}
+	}
+	free(coupons);
+	transaction_end(settlement, ENDED_UNKNOWN, NULL);
+
+	/* Holds deliveries of coupons that have just failed while there is room; parks others. */
+	TAILQ_FOREACH (delivery, &settlement->deliveries, next) {
+		put_off = put_off_find(&settlement->put_off, delivery->coupon);
 		if (!put_off || put_off->due_ms <= now_ms)
 			continue;
 		if (delivery->state == DELIVERY_WAITING)
@@ -138,77 +154,6 @@ static void deliveries_put_off(struct settlement *settlement, int64_t now_ms)
 			     settlement->put_off_max))
 			books_set_state(settlement, delivery, DELIVERY_PARKING);
 	}
-}
-
-static int is_trial(const struct settlement *settlement)
-{
-	return put_off_find(&settlement->put_off, settlement->taken[0]->coupon) != NULL;
-}
-
-/*
- * The transaction cannot be committed as it is, and no locked row was found that explains it:
- * splits it into the lower half of its coupons and the others, until one coupon is alone.
- */
-static void cause_seek(struct settlement *settlement, const struct coupons *coupons, int64_t now_ms)
-{
-	if (coupons->n > 1 && !is_trial(settlement)) {
-		int64_t middle = coupons->ids[coupons->n / 2];
-
-		for (size_t i = 0; i < settlement->taken_n; i++) {
-			struct delivery *delivery = settlement->taken[i];
-
-			delivery->group = settlement->next_group + (delivery->coupon >= middle);
-			delivery->lock_suspect = 1;
-		}
-		settlement->next_group += 2;
-		return;
-	}
-	for (size_t i = 0; i < coupons->n; i++)
-		coupon_put_off(settlement, coupons->ids[i], 1, now_ms);
-	settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
-}
-
-void settlement_blocked(struct settlement *settlement, const struct lock_look *look, int64_t now_ms)
-{
-	struct coupons coupons = taken_coupons(settlement);
-	size_t found = 0;
-
-	for (size_t i = 0; i < coupons.n; i++)
-		found += (size_t)is_locked(look, coupons.ids[i]);
-	if (found == 0) {
-		cause_seek(settlement, &coupons, now_ms);
-	} else {
-		if (found == coupons.n || !is_trial(settlement))
-			settlement->trial_ms = now_ms + SETTLEMENT_TRIAL_PAUSE_MS;
-		/* The coupons that are not locked are retried together, without the others. */
-		for (size_t i = 0; i < settlement->taken_n; i++) {
-			struct delivery *delivery = settlement->taken[i];
-
-			if (!is_locked(look, delivery->coupon))
-				delivery->group = settlement->next_group;
-			delivery->lock_suspect = 1;
-		}
-		settlement->next_group++;
-		for (size_t i = 0; i < coupons.n; i++)
-			if (is_locked(look, coupons.ids[i]))
-				coupon_put_off(settlement, coupons.ids[i], 0, now_ms);
-	}
-	free(coupons.ids);
-	transaction_end(settlement, ENDED_UNKNOWN, NULL);
-	deliveries_put_off(settlement, now_ms);
-}
-
-void settlement_cancelled(struct settlement *settlement, int64_t now_ms)
-{
-	struct coupons coupons = taken_coupons(settlement);
-	size_t half = (settlement->taken_receives + 1) / 2;
-
-	cause_seek(settlement, &coupons, now_ms);
-	if (coupons.n == 1)
-		put_off_find(&settlement->put_off, coupons.ids[0])->items_max = half;
-	free(coupons.ids);
-	transaction_end(settlement, ENDED_UNKNOWN, NULL);
-	deliveries_put_off(settlement, now_ms);
 }
 
 void settlement_rotate(struct settlement *settlement, int64_t now_ms)

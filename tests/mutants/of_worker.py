@@ -279,8 +279,8 @@ MUTANTS = [
         "P11",
         "the locked coupon that is put off alone",
         "worker/transaction.c",
-        "\t\t\tif (is_locked(look, coupons.ids[i]))\n\t\t\t\tcoupon_put_off(",
-        "\t\t\tif (look)\n\t\t\t\tcoupon_put_off(",
+        "if (found > 0 && !is_locked(look, coupons[i]))\n",
+        "if (found > 0 && !look)\n",
         LOCKED + "test_many_locked_coupons_are_put_off_together",
     ),
     mutant(

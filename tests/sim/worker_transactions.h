@@ -91,7 +91,7 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 		blocked(worker);
 		break;
 	case SAYS_CANCELLED:
-		settlement_cancelled(worker->settlement, sim.now_ms);
+		settlement_blocked(worker->settlement, NULL, sim.now_ms);
 		break;
 	case SAYS_FAILED:
 		settlement_retry(worker->settlement);

@@ -56,7 +56,7 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 		if (how == 1 && model->locked & 1u << coupon)
 			locked[n++] = coupon;
 	if (how == 2)
-		settlement_cancelled(s, model->now_ms);
+		settlement_blocked(s, NULL, model->now_ms);
 	else
 		blocked_by(s, locked, n, model->now_ms);
 }

@@ -149,7 +149,7 @@ static void test_a_coupon_that_is_too_slow_goes_in_steps(void **state)
 			continue;
 		assert_true(++runs < 60);
 		if (taken_has_coupon(s, 7) && taken > 3) {
-			settlement_cancelled(s, now_ms);
+			settlement_blocked(s, NULL, now_ms);
 			continue;
 		}
 		settled += taken;
@@ -170,7 +170,7 @@ static void test_slow_trials_leave_time_to_the_others(void **state)
 
 	add_coupon(s, 1, 7, 40, 0);
 	assert_int_equal(settlement_take(s, 100, 0), 40);
-	settlement_cancelled(s, 5000);
+	settlement_blocked(s, NULL, 5000);
 	assert_int_equal(notice_of(s).failures, 1);
 	assert_int_equal(settlement_take(s, 100, 6000), 20);
 	settlement_commit(s);
