@@ -71,16 +71,24 @@ static enum lock_reply session_release(void *opaque)
 	return redis_lease_release(&session->lease);
 }
 
-/* Waits in the queue. Listens before it asks, so that no message is missed. */
-static enum lock_reply wait_for(struct redis_lock_session *session, int64_t until_ms,
-				struct lock_grant *grant)
+static enum lock_reply session_take(void *opaque, const struct lock_request *request,
+				    int64_t wait_ms, struct lock_grant *grant)
 {
+	struct redis_lock_session *session = opaque;
 	const char *subscribe[] = { "SUBSCRIBE", session->channel };
 	struct redis_client *listener = session->listener;
-	int64_t left_ms = 0, now_ms;
+	int64_t now_ms = clock_monotonic_ms(), left_ms = 0,
+		until_ms = wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms
+								: LOCK_WAIT_FOREVER;
 	enum lock_reply answer;
 
-	for (;;) {
+	if (!session->is_asking)
+		redis_lease_begin(&session->lease, request);
+	session->is_asking = 1;
+	answer = ask(session, 0, grant, &left_ms);
+
+	/* Waits in the queue. Listens before it asks, so that no message is missed. */
+	while (answer == LOCK_REPLY_NO && wait_ms > 0) {
 		struct pollfd ready = { .events = POLLIN };
 		redisReply *reply;
 		int is_deaf; /* it may not listen */
@@ -91,13 +99,15 @@ static enum lock_reply wait_for(struct redis_lock_session *session, int64_t unti
 				redis_client_close(listener);
 			freeReplyObject(reply);
 		}
-		/* Messages before the subscription are missed: so it asks after that. */
 		answer = ask(session, WAITER_MS, grant, &left_ms);
 		now_ms = clock_monotonic_ms();
 		if (answer != LOCK_REPLY_NO)
-			return answer;
-		if (now_ms >= until_ms)
 			break;
+		if (now_ms >= until_ms) {
+			if (session_release(session) == LOCK_REPLY_DOWN)
+				answer = LOCK_REPLY_DOWN;
+			break;
+		}
 
 		/* Waits until it is told that the lock may be free, or for this time. */
 		left_ms = least(left_ms > 0 ? left_ms : ASK_MS, ASK_MS);
@@ -113,25 +123,6 @@ static enum lock_reply wait_for(struct redis_lock_session *session, int64_t unti
 		if (is_deaf)
 			poll(NULL, 0, (int)least(left_ms, DEAF_MS));
 	}
-	return session_release(session) == LOCK_REPLY_DOWN ? LOCK_REPLY_DOWN : LOCK_REPLY_NO;
-}
-
-static enum lock_reply session_take(void *opaque, const struct lock_request *request,
-				    int64_t wait_ms, struct lock_grant *grant)
-{
-	struct redis_lock_session *session = opaque;
-	int64_t now_ms = clock_monotonic_ms(), left_ms;
-	enum lock_reply answer;
-
-	if (!session->is_asking)
-		redis_lease_begin(&session->lease, request);
-	session->is_asking = 1;
-	answer = ask(session, 0, grant, &left_ms);
-	if (answer == LOCK_REPLY_NO && wait_ms > 0)
-		answer = wait_for(session,
-				  wait_ms < LOCK_WAIT_FOREVER - now_ms ? now_ms + wait_ms
-								       : LOCK_WAIT_FOREVER,
-				  grant);
 	session->is_asking = answer == LOCK_REPLY_DOWN; /* the same request may be made again */
 	return answer;
 }

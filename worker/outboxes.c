@@ -94,26 +94,6 @@ static void batches_join(struct ended_batches *list, struct ended_batches *other
 	other->size = 0;
 }
 
-/* Brings the batches of each coupon together, in their order. */
-static void batches_group(struct ended_batches *list)
-{
-	struct ended_batches grouped = { .size = list->size };
-	struct ended_batch *ended, *last, *lasts = NULL; /* the last one of each coupon */
-
-	STAILQ_INIT(&grouped.head);
-	while ((ended = STAILQ_FIRST(&list->head))) {
-		STAILQ_REMOVE_HEAD(&list->head, next);
-		HASH_REPLACE(hh, lasts, coupon, sizeof(ended->coupon), ended, last);
-		if (last)
-			STAILQ_INSERT_AFTER(&grouped.head, last, ended, next);
-		else
-			STAILQ_INSERT_TAIL(&grouped.head, ended, next);
-	}
-	HASH_CLEAR(hh, lasts);
-	list->size = 0;
-	batches_join(list, &grouped);
-}
-
 /* The first `n`, or all. Returns how many these are. */
 static size_t batches_free(struct ended_batches *list, size_t n)
 {
@@ -495,9 +475,24 @@ static int end_send(struct outboxes *outboxes, enum batch_end end)
 {
 	static const struct changes none;
 	struct ended_batches *work = &outboxes->work[end];
+	struct ended_batches grouped = { .size = work->size };
+	struct ended_batch *ended, *last, *lasts = NULL; /* the last one of each coupon */
 	int rc = 0;
 
-	batches_group(work);
+	/* Brings the batches of each coupon together, in their order. */
+	STAILQ_INIT(&grouped.head);
+	while ((ended = STAILQ_FIRST(&work->head))) {
+		STAILQ_REMOVE_HEAD(&work->head, next);
+		HASH_REPLACE(hh, lasts, coupon, sizeof(ended->coupon), ended, last);
+		if (last)
+			STAILQ_INSERT_AFTER(&grouped.head, last, ended, next);
+		else
+			STAILQ_INSERT_TAIL(&grouped.head, ended, next);
+	}
+	HASH_CLEAR(hh, lasts);
+	work->size = 0;
+	batches_join(work, &grouped);
+
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
 	if (end == END_SETTLED) {
 		redis_client_prepare(outboxes->redis, lua_settled);

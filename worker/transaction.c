@@ -99,6 +99,7 @@ void settlement_blocked(struct settlement *settlement, const struct lock_look *l
 
 	check(settlement->taken_n > 0);
 	is_trial = put_off_find(&settlement->put_off, settlement->taken[0]->coupon) != NULL;
+
 	/* The coupons of the transaction, each once, ascending. */
 	for (size_t i = 0; i < settlement->taken_n; i++)
 		coupons[i] = settlement->taken[i]->coupon;
