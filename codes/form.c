@@ -14,44 +14,6 @@ static char other_case(char c)
 						: toupper((unsigned char)c));
 }
 
-static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
-{
-	if (*pattern == '-') {
-		snprintf(why, CODE_WHY_SIZE,
-			 "the pattern is \"%.150s\": a dash is not allowed at the beginning: a "
-			 "spreadsheet would take the codes for formulas, couponctl for options",
-			 pattern);
-		return -1;
-	}
-	for (const char *p = pattern; *p; p++) {
-		char symbol = *p; /* as codes have it */
-
-		if (!strchr(SYMBOLS "-#", *p)) {
-			snprintf(why, CODE_WHY_SIZE,
-				 "the pattern is \"%.150s\": character %d is not allowed, only "
-				 "letters and digits of ASCII, dashes, and # for a symbol of the "
-				 "alphabet",
-				 pattern, (int)(p - pattern) + 1);
-			return -1;
-		}
-		if (form->width == CODE_WIDTH_MAX || (*p != '-' && form->length == CODE_TEXT_MAX)) {
-			snprintf(why, CODE_WHY_SIZE,
-				 "the pattern is \"%.150s\": allowed are at most %d characters, "
-				 "and %d with dashes",
-				 pattern, CODE_TEXT_MAX, CODE_WIDTH_MAX);
-			return -1;
-		}
-		if (form->folds)
-			symbol = (char)(form->is_lower ? tolower((unsigned char)*p)
-						       : toupper((unsigned char)*p));
-		form->pattern[form->width++] = symbol;
-		if (*p != '-')
-			form->plain[form->length++] = symbol;
-		form->free_n += *p == '#';
-	}
-	return 0;
-}
-
 int code_form_parse(struct code_form *form, const char *pattern, const char *alphabet,
 		    char why[CODE_WHY_SIZE])
 {
@@ -93,8 +55,40 @@ int code_form_parse(struct code_form *form, const char *pattern, const char *alp
 	for (unsigned i = 0; form->folds && i < form->radix; i++)
 		form->digits[(unsigned char)other_case(form->alphabet[i])] = (signed char)i;
 
-	if (pattern_set(form, pattern, why))
+	if (*pattern == '-') {
+		snprintf(why, CODE_WHY_SIZE,
+			 "the pattern is \"%.150s\": a dash is not allowed at the beginning: a "
+			 "spreadsheet would take the codes for formulas, couponctl for options",
+			 pattern);
 		return -1;
+	}
+	for (const char *p = pattern; *p; p++) {
+		char symbol = *p; /* as codes have it */
+
+		if (!strchr(SYMBOLS "-#", *p)) {
+			snprintf(why, CODE_WHY_SIZE,
+				 "the pattern is \"%.150s\": character %d is not allowed, only "
+				 "letters and digits of ASCII, dashes, and # for a symbol of the "
+				 "alphabet",
+				 pattern, (int)(p - pattern) + 1);
+			return -1;
+		}
+		if (form->width == CODE_WIDTH_MAX || (*p != '-' && form->length == CODE_TEXT_MAX)) {
+			snprintf(why, CODE_WHY_SIZE,
+				 "the pattern is \"%.150s\": allowed are at most %d characters, "
+				 "and %d with dashes",
+				 pattern, CODE_TEXT_MAX, CODE_WIDTH_MAX);
+			return -1;
+		}
+		if (form->folds)
+			symbol = (char)(form->is_lower ? tolower((unsigned char)*p)
+						       : toupper((unsigned char)*p));
+		form->pattern[form->width++] = symbol;
+		if (*p != '-')
+			form->plain[form->length++] = symbol;
+		form->free_n += *p == '#';
+	}
+
 	form->size = ff1_strings(form->radix, form->free_n);
 	form->last_n = ff1_power(form->radix, form->free_n - form->free_n / 2);
 	if (form->size)

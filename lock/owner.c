@@ -92,19 +92,6 @@ static int64_t due_ms(const struct lock *lock)
 									   : lock->until_ms;
 }
 
-static void busy_begin(struct lock *lock)
-{
-	lock->is_busy = 1;
-	pthread_mutex_unlock(&lock->owner->mutex);
-}
-
-static void busy_end(struct lock *lock)
-{
-	pthread_mutex_lock(&lock->owner->mutex);
-	lock->is_busy = 0;
-	pthread_cond_broadcast(&lock->owner->changed);
-}
-
 /*
  * A lease that was not to be renewed is given up also where the session would go on. When the
  * owner is told it may release the lock.
@@ -117,9 +104,12 @@ static void lose(struct lock *lock)
 	lock->until_ms = 0;
 	lock->is_told = 1;
 	if (!lock->options.is_watched) {
-		busy_begin(lock);
+		lock->is_busy = 1;
+		pthread_mutex_unlock(&owner->mutex);
 		owner->backend->release(lock->session);
-		busy_end(lock);
+		pthread_mutex_lock(&owner->mutex);
+		lock->is_busy = 0;
+		pthread_cond_broadcast(&owner->changed);
 	}
 	if (!owner->lost)
 		return;
@@ -135,12 +125,17 @@ static void lose(struct lock *lock)
 
 static void renew(struct lock *lock)
 {
+	struct lock_owner *owner = lock->owner;
 	int64_t asked_ms = lock_clock_ms();
 	enum lock_reply reply;
 
-	busy_begin(lock);
-	reply = lock->owner->backend->renew(lock->session);
-	busy_end(lock);
+	lock->is_busy = 1;
+	pthread_mutex_unlock(&owner->mutex);
+	reply = owner->backend->renew(lock->session);
+	pthread_mutex_lock(&owner->mutex);
+	lock->is_busy = 0;
+	pthread_cond_broadcast(&owner->changed);
+
 	switch (reply) {
 	case LOCK_REPLY_YES:
 		lease_begin(lock, asked_ms);
