@@ -37,7 +37,7 @@ endif
 LDLIBS = -lrabbitmq $(if $(HIREDIS_SSL),-lhiredis_ssl) -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv \
 	-lcurl -levent_openssl -levent -lhttp_parser -lsodium -lpthread -lm \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
-OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/zookeeper.c)
+OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/lock_zookeeper.c)
 
 FOLDERS = gateway worker events keeper admin rush ctl client coupon compare codes lock common
 # A build with fault points compiles the files that have some, and takes the other objects from the

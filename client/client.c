@@ -6,13 +6,18 @@
 #include "common/message/answer.h"
 #include "common/trust.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define TIMEOUT_US 15000000        /* of an exchange: longer than the gateway's own deadlines */
@@ -21,7 +26,129 @@
 #define EVENTS_MAX 256
 #define LINE_BYTES (1 << 20) /* a line that is longer comes in pieces */
 #define PART_ROOM 512        /* at first */
+#define KEY_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define PRESENTED "{\"op\":\"auth\",\"token\":\"%s\"}\n"
+
+/* Where a gateway listens */
+
+void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
+			  int away)
+{
+	static const unsigned char alpn_lines[] = "\x08"
+						  "couponmq",
+				   alpn_http[] = "\x08"
+						 "http/1.1";
+	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+	const char *setting = is_http ? "COUPON_HTTP_LISTEN" : "COUPON_LISTEN",
+		   *text = is_http ? config->http_listen : config->listen, *path = NULL;
+	struct sockaddr_un *un = (struct sockaddr_un *)&address->address;
+	char error[TRUST_ERROR_SIZE], service[16], *copy, *host;
+	struct addrinfo *found;
+	int port, rc;
+
+	memset(address, 0, sizeof(*address));
+	address->is_http = is_http;
+	address->key = config->gateway_key;
+	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
+	    strlen(address->key) > GATEWAY_KEY_MAX)
+		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed are up to %d letters, digits "
+			  "and . _ - of an API key or a token",
+			  GATEWAY_KEY_MAX);
+
+	/* A Unix socket. */
+	if (!is_http && text[0] == '/')
+		path = text;
+	else if (!is_http && strncmp(text, "unix:", 5) == 0)
+		path = text + 5;
+	if (path) {
+		if (!*path || strlen(path) >= sizeof(un->sun_path))
+			log_fatal(
+				"COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes",
+				path, sizeof(un->sun_path) - 1);
+		un->sun_family = AF_UNIX;
+		memcpy(un->sun_path, path, strlen(path) + 1);
+		address->len = sizeof(*un);
+		return;
+	}
+
+	copy = checked(strdup(text));
+	if (config_address(copy, &host, &port) || strlen(host) >= sizeof(address->host))
+		log_fatal("%s is \"%s\": allowed is %s", setting, text,
+			  is_http ? "host:port" : "host:port, /path or unix:path");
+	snprintf(service, sizeof(service), "%d", port);
+	rc = getaddrinfo(host, service, &hints, &found);
+	if (rc)
+		log_fatal_as(away, "%s is \"%s\": the host is not known: %s", setting, text,
+			     gai_strerror(rc));
+	memcpy(&address->address, found->ai_addr, found->ai_addrlen);
+	address->len = found->ai_addrlen;
+	strcpy(address->host, host);
+	freeaddrinfo(found);
+	free(copy);
+
+	if (!*config->tls_ca)
+		return;
+	address->tls = checked(SSL_CTX_new(TLS_client_method()));
+	trust_authorities_set(TRUST_GATEWAY, config->tls_ca);
+	if (trust_context_set(address->tls, TRUST_GATEWAY, address->host, error))
+		log_fatal("%s", error);
+	check(SSL_CTX_set_alpn_protos(address->tls, is_http ? alpn_http : alpn_lines,
+				      sizeof(alpn_lines) - 1) == 0);
+	SSL_CTX_set_mode(address->tls,
+			 SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+}
+
+int gateway_address_is_loopback(const struct gateway_address *address)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&address->address;
+
+	return address->address.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
+}
+
+int gateway_connect(const struct gateway_address *address, uint32_t source)
+{
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(((uint32_t)127 << 24) + source),
+	};
+	int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	const int on = 1;
+	int error = 0;
+
+	if (fd < 0)
+		return -1;
+	if (address->address.ss_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	/*
+	 * The kernel chooses the port when it connects: then it only has to be free for this pair
+	 * of addresses.
+	 */
+	if (source != 0 && (setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on)) ||
+			    bind(fd, (const struct sockaddr *)&in, sizeof(in))))
+		error = errno;
+	else if (connect(fd, (const struct sockaddr *)&address->address, address->len) &&
+		 errno != EINPROGRESS)
+		error = errno;
+	if (error == 0)
+		return fd;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+SSL *gateway_session_new(const struct gateway_address *address)
+{
+	SSL *session = checked(SSL_new(address->tls));
+	struct in6_addr numeric;
+
+	if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
+	    inet_pton(AF_INET6, address->host, &numeric) != 1)
+		SSL_set_tlsext_host_name(session, address->host);
+	SSL_set_connect_state(session);
+	return session;
+}
+
+/* Connections */
 
 /* Closes the socket and empties the buffers. */
 static void connection_clear(struct client_connection *c)
@@ -33,18 +160,14 @@ static void connection_clear(struct client_connection *c)
 	c->want_write = 0;
 	c->open = 0;
 	c->out_at = c->out_len = c->part_len = 0;
-	http_reply_reset(&c->http);
-}
-
-static size_t greater(size_t one, size_t other)
-{
-	return one > other ? one : other;
+	http_response_reset(&c->http);
 }
 
 void client_init(struct client *client, const struct client_owner *owner,
 		 const struct client_form *form)
 {
-	size_t key_bytes = strlen(form->address->key) + sizeof(PRESENTED);
+	size_t key_bytes = strlen(form->address->key) + sizeof(PRESENTED),
+	       out_bytes = form->out_bytes > key_bytes ? form->out_bytes : key_bytes;
 
 	*client = (struct client){
 		.owner = *owner,
@@ -60,8 +183,9 @@ void client_init(struct client *client, const struct client_owner *owner,
 	check(client->epoll >= 0);
 	for (uint32_t i = 0; i < client->n; i++) {
 		client->list[i].stream.fd = -1;
-		client->list[i].out = checked(malloc(greater(form->out_bytes, key_bytes)));
-		http_reply_init(&client->list[i].http, LINE_BYTES);
+		client->list[i].out = checked(malloc(out_bytes));
+		client->list[i].http.most = LINE_BYTES;
+		http_response_reset(&client->list[i].http);
 	}
 }
 
@@ -69,7 +193,7 @@ void client_fini(struct client *client)
 {
 	for (uint32_t i = 0; i < client->n; i++) {
 		connection_clear(&client->list[i]);
-		http_reply_fini(&client->list[i].http);
+		free(client->list[i].http.body);
 		free(client->list[i].out);
 		free(client->list[i].part);
 	}
@@ -77,11 +201,6 @@ void client_fini(struct client *client)
 	free(client->received);
 	json_arena_free(client->arena);
 	close(client->epoll);
-}
-
-static void now_set(struct client *client)
-{
-	client->now_us = clock_monotonic_us() - client->begin_us;
 }
 
 void client_start(struct client *client)
@@ -110,7 +229,8 @@ static void connection_end(struct client *client, uint32_t i, int error, const c
 	if (was_open) {
 		client->open_n--;
 		client->disconnections++;
-		client->owner.lost(client->owner.context, i);
+		if (client->owner.lost)
+			client->owner.lost(client->owner.context, i);
 	}
 	if (c->state != CLIENT_CLOSED)
 		client->closed_n++;
@@ -137,11 +257,6 @@ void client_close_unopened(struct client *client, int64_t before_us)
 	}
 }
 
-static void connection_fail(struct client *client, uint32_t i, int error)
-{
-	connection_end(client, i, error, strerror(error));
-}
-
 void client_end(struct client *client, uint32_t i)
 {
 	struct client_connection *c = &client->list[i];
@@ -161,7 +276,7 @@ void client_connect(struct client *client, uint32_t i)
 	c->stream.fd = gateway_connect(client->form.address,
 				       sources ? client->source_next++ % sources + 1 : 0);
 	if (c->stream.fd < 0) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
 	c->state = CLIENT_CONNECTING;
@@ -177,7 +292,7 @@ void client_send(struct client *client, uint32_t i)
 	int wants;
 
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
 	if (n > 0)
@@ -210,100 +325,72 @@ static void connection_ready(struct client *client, uint32_t i)
 	backoff_reset(&client->list[i].backoff);
 }
 
-static void key_present(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-
-	c->state = CLIENT_PRESENTING;
-	c->out_len = (size_t)sprintf(c->out, PRESENTED, client->form.address->key);
-	client_send(client, i);
-}
-
-static void verdict_take(struct client *client, uint32_t i, const struct client_reply *reply)
-{
-	enum answer answer = reply ? answer_from_code(reply->code) : ANSWER_COUNT;
-	char why[80];
-
-	if (reply && reply->code == 0) {
-		connection_ready(client, i);
-		return;
-	}
-	snprintf(why, sizeof(why), "it refuses COUPON_GATEWAY_KEY: %s",
-		 answer < ANSWER_COUNT ? answer_status(answer) : "no answer that is known");
-	connection_end(client, i,
-		       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES : 0,
-		       why);
-}
-
-/* `status`: of HTTP, which has to be that of the answer; 0: it is a line. */
+/*
+ * Takes one reply: the verdict on the key, or else the owner's. `status`: of HTTP, which has to be
+ * that of the answer; 0: it is a line.
+ */
 static void line_give(struct client *client, uint32_t i, const char *line, size_t len, int status)
 {
 	struct client_reply reply;
 	int is_reply = client_reply_read(client->arena, line, len, &reply) == 0;
 	enum answer answer = is_reply ? answer_from_code(reply.code) : ANSWER_COUNT;
+	char why[80];
 
 	if (status && (answer == ANSWER_COUNT || answer_http(answer) != status))
 		is_reply = 0;
-	if (client->list[i].state == CLIENT_PRESENTING)
-		verdict_take(client, i, is_reply ? &reply : NULL);
-	else
+	if (client->list[i].state != CLIENT_PRESENTING) {
 		client->owner.reply(client->owner.context, i, is_reply ? &reply : NULL, line, len);
-}
-
-static void part_add(struct client_connection *c, const char *bytes, size_t len)
-{
-	if (c->part_room - c->part_len < len) {
-		size_t room = c->part_room ? 2 * c->part_room : PART_ROOM;
-
-		c->part_room = room > c->part_len + len ? room : c->part_len + len;
-		c->part = checked(realloc(c->part, c->part_room));
+	} else if (is_reply && reply.code == 0) {
+		connection_ready(client, i);
+	} else {
+		snprintf(why, sizeof(why), "it refuses COUPON_GATEWAY_KEY: %s",
+			 answer < ANSWER_COUNT ? answer_status(answer) : "no answer that is known");
+		connection_end(client, i,
+			       answer == ANSWER_UNAUTHORIZED || answer == ANSWER_FORBIDDEN ? EACCES
+											   : 0,
+			       why);
 	}
-	memcpy(c->part + c->part_len, bytes, len);
-	c->part_len += len;
-}
-
-static void part_give(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-	size_t len = c->part_len;
-
-	c->part_len = 0;
-	line_give(client, i, c->part, len, 0);
 }
 
 /* Gives the owner each line that is complete, and keeps the part of the next one. */
 static void lines_take(struct client *client, uint32_t i, const char *bytes, size_t len)
 {
 	struct client_connection *c = &client->list[i];
-	const char *stop;
 
-	while (is_open(c) && (stop = memchr(bytes, '\n', len))) {
-		size_t n = (size_t)(stop - bytes);
+	while (is_open(c) && len > 0) {
+		const char *stop = memchr(bytes, '\n', len);
+		size_t n = stop ? (size_t)(stop - bytes) : len, whole = c->part_len + n;
 
-		if (c->part_len > 0) {
-			part_add(c, bytes, n);
-			part_give(client, i);
-		} else if (n > 0) {
-			line_give(client, i, bytes, n, 0);
+		if (stop && c->part_len == 0) {
+			if (n > 0)
+				line_give(client, i, bytes, n, 0);
+		} else {
+			if (c->part_room < whole) {
+				size_t room = c->part_room ? 2 * c->part_room : PART_ROOM;
+
+				c->part_room = room > whole ? room : whole;
+				c->part = checked(realloc(c->part, c->part_room));
+			}
+			memcpy(c->part + c->part_len, bytes, n);
+			c->part_len = whole;
+			if (stop || whole >= LINE_BYTES) {
+				c->part_len = 0;
+				line_give(client, i, c->part, whole, 0);
+			}
 		}
-		bytes += n + 1;
-		len -= n + 1;
+		bytes += n + (stop != NULL);
+		len -= n + (stop != NULL);
 	}
-	if (!is_open(c) || len == 0)
-		return;
-	part_add(c, bytes, len);
-	if (c->part_len >= LINE_BYTES)
-		part_give(client, i);
 }
 
 /* Gives the owner the body of each reply that is complete. */
 static void bodies_take(struct client *client, uint32_t i, const char *bytes, size_t len)
 {
 	struct client_connection *c = &client->list[i];
-	struct http_reply *http = &c->http;
+	struct http_response *http = &c->http;
 
 	while (c->state == CLIENT_CONNECTED && len > 0) {
-		long taken = http_reply_feed(http, bytes, len);
+		long taken = http_response_feed(http, bytes, len);
 
 		if (taken < 0) {
 			client->owner.reply(client->owner.context, i, NULL, bytes, len);
@@ -315,9 +402,9 @@ static void bodies_take(struct client *client, uint32_t i, const char *bytes, si
 		len -= (size_t)taken;
 		if (!http->is_complete)
 			continue;
-		line_give(client, i, http->body ? http->body : "", http_reply_text_len(http),
-			  http_reply_status(http));
-		http_reply_reset(http);
+		line_give(client, i, http->body ? http->body : "", http_response_text_len(http),
+			  http->parser.status_code);
+		http_response_reset(http);
 	}
 }
 
@@ -331,10 +418,10 @@ static void connection_receive(struct client *client, uint32_t i)
 		return;
 	}
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
-		connection_fail(client, i, errno);
+		connection_end(client, i, errno, strerror(errno));
 		return;
 	}
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 	if (n > 0 && client->form.address->is_http)
 		bodies_take(client, i, client->received, (size_t)n);
 	else if (n > 0)
@@ -344,66 +431,55 @@ static void connection_receive(struct client *client, uint32_t i)
 
 static void connection_opened(struct client *client, uint32_t i)
 {
+	const struct gateway_address *address = client->form.address;
 	struct client_connection *c = &client->list[i];
 
-	if (*client->form.address->key && !client->form.address->is_http)
-		key_present(client, i);
-	else
+	if (*address->key && !address->is_http) {
+		c->state = CLIENT_PRESENTING;
+		c->out_len = (size_t)sprintf(c->out, PRESENTED, address->key);
+		client_send(client, i);
+	} else {
 		connection_ready(client, i);
+	}
 	fill(client, i);
 	if (is_open(c) && stream_is_ready(&c->stream))
 		connection_receive(client, i);
 }
 
-static void connection_secure(struct client *client, uint32_t i)
-{
-	struct client_connection *c = &client->list[i];
-	int rc;
-
-	trust_begin();
-	rc = stream_handshake(&c->stream);
-	if (rc < 0)
-		connection_end(client, i, EPROTO,
-			       *trust_why() ? trust_why() : "the TLS handshake ended");
-	else if (rc > 0)
-		connection_opened(client, i);
-}
-
-static void connection_connected(struct client *client, uint32_t i)
+static void event_take(struct client *client, uint32_t i, uint32_t events)
 {
 	const struct gateway_address *address = client->form.address;
 	struct client_connection *c = &client->list[i];
-	int error = 0, fd = c->stream.fd;
+	int error = 0, rc;
 	socklen_t len = sizeof(error);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
-		error = errno;
-	if (error) {
-		connection_fail(client, i, error);
-		return;
-	}
-	watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
-	if (!address->tls) {
-		connection_opened(client, i);
-		return;
-	}
-	stream_secure(&c->stream, gateway_session_new(address));
-	c->state = CLIENT_SECURING;
-	connection_secure(client, i);
-}
-
-static void event_take(struct client *client, uint32_t i, uint32_t events)
-{
-	struct client_connection *c = &client->list[i];
-
 	if (c->state == CLIENT_CONNECTING) {
-		connection_connected(client, i);
-		return;
+		if (getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &error, &len))
+			error = errno;
+		if (error) {
+			connection_end(client, i, error, strerror(error));
+			return;
+		}
+		watch(client, i, EPOLL_CTL_MOD, EPOLLIN);
+		if (!address->tls) {
+			connection_opened(client, i);
+			return;
+		}
+		stream_secure(&c->stream, gateway_session_new(address));
+		c->state = CLIENT_SECURING;
 	}
+
 	if (c->state == CLIENT_SECURING) {
-		connection_secure(client, i);
+		trust_begin();
+		rc = stream_handshake(&c->stream);
+		if (rc < 0)
+			connection_end(client, i, EPROTO,
+				       *trust_why() ? trust_why() : "the TLS handshake ended");
+		else if (rc > 0)
+			connection_opened(client, i);
 		return;
 	}
+
 	if (is_open(c) && (events & EPOLLOUT)) {
 		client_send(client, i);
 		fill(client, i);
@@ -428,14 +504,14 @@ void client_wait(struct client *client, int64_t timeout_us)
 	/* epoll_wait() counts in ms, and epoll_pwait2() needs Linux 5.11. */
 	if (n == 0 && ppoll(&waited, 1, &timeout, NULL) > 0)
 		n = epoll_wait(client->epoll, events, EVENTS_MAX, 0);
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 	for (int i = 0; i < n; i++)
 		event_take(client, events[i].data.u32, events[i].events);
-	now_set(client);
+	client->now_us = clock_monotonic_us() - client->begin_us;
 }
 
 /* One request, and its reply. */
-struct exchange {
+struct single_request {
 	struct client client;
 	const char *request;
 	char *reply; /* NULL: there is none yet */
@@ -444,7 +520,7 @@ struct exchange {
 
 static void exchange_fill(void *context, uint32_t i)
 {
-	struct exchange *exchange = context;
+	struct single_request *exchange = context;
 	struct client_connection *c = &exchange->client.list[i];
 
 	if (exchange->is_sent)
@@ -457,7 +533,7 @@ static void exchange_fill(void *context, uint32_t i)
 static void exchange_reply(void *context, uint32_t i, const struct client_reply *reply,
 			   const char *line, size_t len)
 {
-	struct exchange *exchange = context;
+	struct single_request *exchange = context;
 
 	(void)i;
 	(void)reply;
@@ -465,19 +541,12 @@ static void exchange_reply(void *context, uint32_t i, const struct client_reply 
 		exchange->reply = checked(strndup(line, len));
 }
 
-static void exchange_lost(void *context, uint32_t i)
-{
-	(void)context;
-	(void)i;
-}
-
 char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered)
 {
-	struct exchange exchange = { .request = request };
+	struct single_request exchange = { .request = request };
 	const struct client_owner owner = { .context = &exchange,
 					    .fill = exchange_fill,
-					    .reply = exchange_reply,
-					    .lost = exchange_lost };
+					    .reply = exchange_reply };
 	struct gateway_address address;
 	const struct client_form form = { .address = &address,
 					  .n = 1,
@@ -485,7 +554,7 @@ char *gateway_exchange(const struct config *config, const char *request, int awa
 	struct client *client = &exchange.client;
 	const char *why;
 
-	gateway_address_read(&address, config, away);
+	gateway_address_read(&address, config, 0, away);
 	client_init(client, &owner, &form);
 	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
 		client_wait(client, TIMEOUT_US - client->now_us);

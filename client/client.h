@@ -9,14 +9,52 @@
  */
 #pragma once
 
-#include "client/address.h"
-#include "client/http_reply.h"
+#include "client/http_response.h"
 #include "common/backoff.h"
 #include "common/message/json.h"
+#include "common/program/config.h"
 #include "common/serve/stream.h"
 
+#include <openssl/ssl.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+
+/* Where a gateway listens. */
+
+#define GATEWAY_KEY_MAX 4096 /* bytes of COUPON_GATEWAY_KEY */
+
+/*
+ * COUPON_LISTEN: host:port, or /path or unix:path of a Unix socket; or COUPON_HTTP_LISTEN. And
+ * COUPON_TLS_CA and COUPON_GATEWAY_KEY.
+ */
+struct gateway_address {
+	struct sockaddr_storage address;
+	socklen_t len;
+	int is_http;
+	SSL_CTX *tls;    /* NULL: no TLS */
+	char host[256];  /* that the gateway has to be, under TLS; of a Unix socket "" */
+	const char *key; /* an API key or a token, of the settings; "": none */
+};
+
+/*
+ * Resolves COUPON_LISTEN, or with `is_http` COUPON_HTTP_LISTEN. An invalid setting ends the
+ * process, with the exit status `away` if the host is not known.
+ */
+void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
+			  int away);
+
+/* Whether the address is in 127.0.0.0/8. */
+int gateway_address_is_loopback(const struct gateway_address *address);
+
+/*
+ * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
+ * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
+ */
+int gateway_connect(const struct gateway_address *address, uint32_t source);
+
+/* Makes the TLS session of one connection. Only where address->tls is set. */
+SSL *gateway_session_new(const struct gateway_address *address);
 
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
@@ -50,13 +88,13 @@ struct client_connection {
 	size_t out_at, out_len;
 	char *part;
 	size_t part_len, part_room;
-	struct http_reply http;
+	struct http_response http;
 	struct backoff backoff;
 	int64_t retry_us; /* closed: when to connect again */
 	int64_t begun_us; /* when it began to connect */
 };
 
-/* What a reply line has, until the next one. */
+/* The fields of a reply line, valid until the next one. */
 struct client_reply {
 	int64_t request; /* the id; -1: it has none */
 	int code;
@@ -75,7 +113,10 @@ struct client_owner {
 	 */
 	void (*reply)(void *context, uint32_t i, const struct client_reply *reply, const char *line,
 		      size_t len);
-	/* Connection `i`, which was open, has ended: the outcome of its requests is unknown. */
+	/*
+	 * Connection `i`, which was open, has ended: the outcome of its requests is unknown. May be
+	 * NULL.
+	 */
 	void (*lost)(void *context, uint32_t i);
 	/* Connection `i` could not be opened. May be NULL. */
 	void (*refused)(void *context, uint32_t i);

@@ -1,14 +1,15 @@
 /*
- * Exchange codes: their texts, the spaces of generated codes, and the book of all spaces and the
- * sets in them, as far as a program knows them, which tells which code a text is. In memory; one
- * thread.
+ * Exchange codes: their texts, the keys and the spaces of generated codes, and the book of all
+ * spaces and the sets in them, as far as a program knows them, which tells which code a text is. In
+ * memory; one thread.
  */
 #pragma once
 
 #include "codes/form.h"
-#include "codes/key.h"
 
 #include <libpq-fe.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /*
  * The one spelling of a code that others made, and of a word for all, is its letters in upper case,
@@ -18,7 +19,7 @@
 #define CODE_OTHERS_SIZE (CODE_OTHERS_MAX + 1)
 #define CODE_OTHERS_ALLOWED "1 to 64 bytes of printable ASCII, not counting spaces and dashes"
 
-/* As a user writes it. */
+/* A text as a user writes it. */
 struct code_text {
 	const char *text;
 	size_t len;
@@ -29,6 +30,44 @@ int code_text_is_plain(const char *text, size_t len);
 
 /* Writes the spelling of exactly `len` bytes with a NUL. 0, or -1 unless it is allowed. */
 int code_text_spell(const char *text, size_t len, char out[CODE_OTHERS_SIZE]);
+
+/*
+ * Keys of generated codes: AES-256, each with a version. The text of a key file has a line
+ * `VERSION HEX` for each; empty lines and lines that begin with # are ignored.
+ */
+
+#define CODE_KEY_BYTES 32
+#define CODE_KEY_VERSION_MAX 32767
+#define CODE_KEYS_MAX 64
+#define CODE_FINGERPRINT_SIZE 33
+
+struct code_key {
+	int version;
+	uint8_t bytes[CODE_KEY_BYTES];
+};
+
+struct code_keys {
+	struct code_key list[CODE_KEYS_MAX];
+	size_t n;
+};
+
+/*
+ * The text has a NUL behind its `len` bytes. 0, or -1 with a sentence that names the line and what
+ * is allowed, and never a key. A version may be there once, and so may a key.
+ */
+int code_keys_parse(struct code_keys *keys, const char *text, size_t len, char why[CODE_WHY_SIZE]);
+void code_keys_wipe(struct code_keys *keys);
+
+const struct code_key *code_keys_find(const struct code_keys *keys, int version); /* or NULL */
+const struct code_key *code_keys_newest(const struct code_keys *keys);            /* NULL: none */
+
+/* Tells keys from each other, and nothing about them. Returns `out`. */
+char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT_SIZE]);
+
+#define CODE_KEY_FILE_BYTES_MAX 65536
+
+/* As key_file_read(): 0, -1 or KEY_FILE_LATER. */
+int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE]);
 
 /*
  * A space of codes: a form under a key. Its positions are the numbers from 0 to size - 1, and each

@@ -62,33 +62,15 @@ static void mac_block(const struct ff1 *ff1, uint8_t mac[BLOCK], const uint8_t *
 	aes(ff1, mac, 1);
 }
 
-/* P and Q up to the round and the number, which end the last block. */
-static void begin_set(struct ff1 *ff1, unsigned radix, unsigned digits, const void *tweak,
-		      size_t tweak_len)
-{
-	uint8_t p[BLOCK] = {
-		1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS, (uint8_t)(digits / 2)
-	};
-	size_t blocks_n = (tweak_len + 1 + ff1->b + BLOCK - 1) / BLOCK;
-	uint8_t *q = checked(calloc(blocks_n, BLOCK));
-
-	if (tweak_len)
-		memcpy(q, tweak, tweak_len);
-	memcpy(p + 8, &(uint32_t){ htobe32(digits) }, 4);
-	memcpy(p + 12, &(uint32_t){ htobe32((uint32_t)tweak_len) }, 4);
-	memset(ff1->begin, 0, BLOCK);
-	mac_block(ff1, ff1->begin, p);
-	for (size_t i = 0; i + 1 < blocks_n; i++)
-		mac_block(ff1, ff1->begin, q + i * BLOCK);
-	for (size_t i = 0; i < BLOCK; i++)
-		ff1->begin[i] ^= q[(blocks_n - 1) * BLOCK + i];
-	free(q);
-}
-
 struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned digits,
 		    const void *tweak, size_t tweak_len)
 {
 	struct ff1 *ff1 = calloc(1, sizeof(*ff1));
+	uint8_t p[BLOCK] = {
+		1, 2, 1, 0, (uint8_t)(radix >> 8), (uint8_t)radix, ROUNDS, (uint8_t)(digits / 2)
+	};
+	uint8_t *q;
+	size_t blocks_n;
 	char cipher[16];
 
 	snprintf(cipher, sizeof(cipher), "AES-%u-ECB", (unsigned)key_len * 8);
@@ -101,7 +83,20 @@ struct ff1 *ff1_new(const uint8_t *key, size_t key_len, unsigned radix, unsigned
 	ff1->aes = checked(EVP_CIPHER_CTX_new());
 	check(EVP_EncryptInit_ex(ff1->aes, EVP_get_cipherbyname(cipher), NULL, key, NULL) == 1);
 	check(EVP_CIPHER_CTX_set_padding(ff1->aes, 0) == 1);
-	begin_set(ff1, radix, digits, tweak, tweak_len);
+
+	/* P and Q up to the round and the number, which end the last block. */
+	blocks_n = (tweak_len + 1 + ff1->b + BLOCK - 1) / BLOCK;
+	q = checked(calloc(blocks_n, BLOCK));
+	if (tweak_len)
+		memcpy(q, tweak, tweak_len);
+	memcpy(p + 8, &(uint32_t){ htobe32(digits) }, 4);
+	memcpy(p + 12, &(uint32_t){ htobe32((uint32_t)tweak_len) }, 4);
+	mac_block(ff1, ff1->begin, p);
+	for (size_t i = 0; i + 1 < blocks_n; i++)
+		mac_block(ff1, ff1->begin, q + i * BLOCK);
+	for (size_t i = 0; i < BLOCK; i++)
+		ff1->begin[i] ^= q[(blocks_n - 1) * BLOCK + i];
+	free(q);
 	return ff1;
 }
 
@@ -110,30 +105,6 @@ void ff1_free(struct ff1 *ff1)
 	EVP_CIPHER_CTX_free(ff1->aes);
 	OPENSSL_cleanse(ff1, sizeof(*ff1));
 	free(ff1);
-}
-
-static void block_fill(const struct ff1 *ff1, uint8_t block[BLOCK], unsigned round, uint64_t number)
-{
-	memcpy(block, ff1->begin, BLOCK);
-	for (size_t i = 0; i < ff1->b; i++)
-		block[BLOCK - 1 - i] ^= (uint8_t)(number >> (8 * i));
-	block[BLOCK - 1 - ff1->b] ^= (uint8_t)round;
-}
-
-/* The standard's y modulo `n`, which is a power of 2 if the radix is. */
-static uint64_t block_number(const struct ff1 *ff1, const uint8_t block[BLOCK], uint64_t n)
-{
-	unsigned __int128 y = 0;
-
-	for (size_t i = 0; i < ff1->d; i++)
-		y = y << 8 | block[i];
-	return (n & (n - 1)) == 0 ? (uint64_t)y & (n - 1) : (uint64_t)(y % n);
-}
-
-/* one + other modulo `n`; `one` is below `n`, and `other` is at most `n`. */
-static uint64_t sum(uint64_t one, uint64_t other, uint64_t n)
-{
-	return one < n - other ? one + other : one - (n - other);
 }
 
 /*
@@ -146,15 +117,29 @@ static void round_do(const struct ff1 *ff1, unsigned round, enum ff1_way way,
 	uint8_t blocks[LANES][BLOCK];
 	uint64_t n = round % 2 == 0 ? ff1->first_n : ff1->last_n;
 
-	for (size_t i = 0; i < lanes_n; i++)
-		block_fill(ff1, blocks[i], round,
-			   round % 2 == 0 ? strings[i].last : strings[i].first);
+	for (size_t i = 0; i < lanes_n; i++) {
+		uint64_t half = round % 2 == 0 ? strings[i].last : strings[i].first;
+
+		memcpy(blocks[i], ff1->begin, BLOCK);
+		for (size_t k = 0; k < ff1->b; k++)
+			blocks[i][BLOCK - 1 - k] ^= (uint8_t)(half >> (8 * k));
+		blocks[i][BLOCK - 1 - ff1->b] ^= (uint8_t)round;
+	}
 	aes(ff1, blocks[0], lanes_n);
 	for (size_t i = 0; i < lanes_n; i++) {
-		uint64_t number = block_number(ff1, blocks[i], n);
-		uint64_t *out = round % 2 == 0 ? &strings[i].first : &strings[i].last;
+		uint64_t *out = round % 2 == 0 ? &strings[i].first : &strings[i].last, number, left;
+		unsigned __int128 y = 0;
 
-		*out = sum(*out, way == FF1_DECRYPT ? n - number : number, n);
+		/* The standard's y modulo `n`, which is a power of 2 if the radix is. */
+		for (size_t k = 0; k < ff1->d; k++)
+			y = y << 8 | blocks[i][k];
+		number = (n & (n - 1)) == 0 ? (uint64_t)y & (n - 1) : (uint64_t)(y % n);
+
+		/* The sum with it, or the difference, modulo `n`. Neither overflows. */
+		if (way == FF1_DECRYPT)
+			number = n - number;
+		left = n - number;
+		*out = *out < left ? *out + number : *out - left;
 	}
 }
 

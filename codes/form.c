@@ -14,11 +14,15 @@ static char other_case(char c)
 						: toupper((unsigned char)c));
 }
 
-static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
+int code_form_parse(struct code_form *form, const char *pattern, const char *alphabet,
+		    char why[CODE_WHY_SIZE])
 {
 	size_t n = strlen(alphabet), symbols_n = strspn(alphabet, SYMBOLS);
+	unsigned least = 2, most = CODE_TEXT_MAX;
+	int has_upper = 0, has_lower = 0;
 	const char *twice = NULL;
 
+	memset(form, 0, sizeof(*form));
 	for (size_t i = 0; i < n && !twice; i++)
 		twice = strchr(alphabet + i + 1, alphabet[i]);
 	if (symbols_n < n)
@@ -34,14 +38,8 @@ static int alphabet_check(const char *alphabet, char why[CODE_WHY_SIZE])
 		snprintf(why, CODE_WHY_SIZE,
 			 "the alphabet is \"%s\": allowed are 2 to %d letters and digits", alphabet,
 			 CODE_ALPHABET_MAX);
-	else
-		return 0;
-	return -1;
-}
-
-static void alphabet_set(struct code_form *form, const char *alphabet)
-{
-	int has_upper = 0, has_lower = 0;
+	if (symbols_n < n || twice || n < 2)
+		return -1;
 
 	memset(form->digits, -1, sizeof(form->digits));
 	for (int c = '0'; c <= 'z'; c++) {
@@ -56,18 +54,7 @@ static void alphabet_set(struct code_form *form, const char *alphabet)
 	form->is_lower = has_lower;
 	for (unsigned i = 0; form->folds && i < form->radix; i++)
 		form->digits[(unsigned char)other_case(form->alphabet[i])] = (signed char)i;
-}
 
-/* A character that stands for itself, as codes have it. */
-static char literal(const struct code_form *form, char c)
-{
-	if (!form->folds)
-		return c;
-	return (char)(form->is_lower ? tolower((unsigned char)c) : toupper((unsigned char)c));
-}
-
-static int pattern_set(struct code_form *form, const char *pattern, char why[CODE_WHY_SIZE])
-{
 	if (*pattern == '-') {
 		snprintf(why, CODE_WHY_SIZE,
 			 "the pattern is \"%.150s\": a dash is not allowed at the beginning: a "
@@ -76,6 +63,8 @@ static int pattern_set(struct code_form *form, const char *pattern, char why[COD
 		return -1;
 	}
 	for (const char *p = pattern; *p; p++) {
+		char symbol = *p; /* as codes have it */
+
 		if (!strchr(SYMBOLS "-#", *p)) {
 			snprintf(why, CODE_WHY_SIZE,
 				 "the pattern is \"%.150s\": character %d is not allowed, only "
@@ -91,23 +80,21 @@ static int pattern_set(struct code_form *form, const char *pattern, char why[COD
 				 pattern, CODE_TEXT_MAX, CODE_WIDTH_MAX);
 			return -1;
 		}
-		form->pattern[form->width++] = literal(form, *p);
+		if (form->folds)
+			symbol = (char)(form->is_lower ? tolower((unsigned char)*p)
+						       : toupper((unsigned char)*p));
+		form->pattern[form->width++] = symbol;
 		if (*p != '-')
-			form->plain[form->length++] = literal(form, *p);
+			form->plain[form->length++] = symbol;
 		form->free_n += *p == '#';
 	}
-	return 0;
-}
-
-/* Numbers of symbols that FF1 allows. */
-static int size_set(struct code_form *form, char why[CODE_WHY_SIZE])
-{
-	unsigned least = 2, most = CODE_TEXT_MAX;
 
 	form->size = ff1_strings(form->radix, form->free_n);
 	form->last_n = ff1_power(form->radix, form->free_n - form->free_n / 2);
 	if (form->size)
 		return 0;
+
+	/* Tells the numbers of symbols that FF1 allows. */
 	while (ff1_strings(form->radix, least) == 0)
 		least++;
 	while (ff1_strings(form->radix, most) == 0)
@@ -116,16 +103,6 @@ static int size_set(struct code_form *form, char why[CODE_WHY_SIZE])
 		 "the pattern \"%s\" has %u symbols of an alphabet of %u: allowed are %u to %u",
 		 form->pattern, form->free_n, form->radix, least, most);
 	return -1;
-}
-
-int code_form_parse(struct code_form *form, const char *pattern, const char *alphabet,
-		    char why[CODE_WHY_SIZE])
-{
-	memset(form, 0, sizeof(*form));
-	if (alphabet_check(alphabet, why))
-		return -1;
-	alphabet_set(form, alphabet);
-	return pattern_set(form, pattern, why) || size_set(form, why) ? -1 : 0;
 }
 
 int code_pattern_make(const char *prefix, unsigned length, char out[CODE_WIDTH_MAX + 1])
@@ -286,18 +263,6 @@ char *code_chance_text(const struct code_form *form, int64_t codes, char out[COD
 	return out;
 }
 
-/* The least number of symbols with which so many codes are allowed; 0: there is none. */
-static unsigned symbols_needed(const struct code_form *form, int64_t codes)
-{
-	for (unsigned n = 2; n <= CODE_TEXT_MAX; n++) {
-		unsigned __int128 size = ff1_strings(form->radix, n);
-
-		if (size / CODE_CHANCE_ONE_IN >= (unsigned __int128)codes)
-			return n;
-	}
-	return 0;
-}
-
 int code_chance_check(const struct code_form *form, int64_t own, int64_t others, int64_t count,
 		      char why[CODE_WHY_SIZE])
 {
@@ -305,12 +270,15 @@ int code_chance_check(const struct code_form *form, int64_t own, int64_t others,
 	long double twice = (long double)(own + count) * (long double)others /
 			    (long double)form->size;
 	int64_t most = code_chance_codes_max(form), all = own + others + count;
-	unsigned symbols_n;
 
 	if (all > most) { /* those that a guess may hit */
-		symbols_n = symbols_needed(form, all);
-		if (symbols_n)
-			snprintf(advice, sizeof(advice), "%u symbols are enough", symbols_n);
+		for (unsigned n = 2; n <= CODE_TEXT_MAX; n++) {
+			if (ff1_strings(form->radix, n) / CODE_CHANCE_ONE_IN <
+			    (unsigned __int128)all)
+				continue;
+			snprintf(advice, sizeof(advice), "%u symbols are enough", n);
+			break;
+		}
 		snprintf(why, CODE_WHY_SIZE,
 			 "%" PRId64 " codes and %" PRId64 " that exist are too many for %s: %s; "
 			 "allowed is 1 in %.0e or less, which is %" PRId64 " codes; %s",

@@ -50,16 +50,16 @@ struct copies *copies_new(const struct copies_port *port)
 	return copies;
 }
 
-static void coupon_free(struct copies *copies, struct copies_coupon *coupon)
-{
-	HASH_DEL(copies->coupons, coupon);
-	free(coupon);
-}
-
 void copies_free(struct copies *copies)
 {
-	while (copies && copies->coupons)
-		coupon_free(copies, copies->coupons);
+	struct copies_coupon *coupon, *next;
+
+	if (!copies)
+		return;
+	HASH_ITER (hh, copies->coupons, coupon, next) {
+		HASH_DEL(copies->coupons, coupon);
+		free(coupon);
+	}
 	free(copies);
 }
 
@@ -121,7 +121,8 @@ void copies_tick(struct copies *copies)
 	       coupon->look_ms <= now_ms) {
 		TAILQ_REMOVE(&copies->waiting, coupon, next);
 		if (TAILQ_EMPTY(&coupon->list)) {
-			coupon_free(copies, coupon);
+			HASH_DEL(copies->coupons, coupon);
+			free(coupon);
 			continue;
 		}
 		TAILQ_INSERT_TAIL(&copies->looking, coupon, next);
@@ -133,23 +134,19 @@ void copies_tick(struct copies *copies)
 	}
 }
 
-static void look_soon(struct copies *copies, struct copies_coupon *coupon)
+void copies_look_soon(struct copies *copies, int64_t id)
 {
+	struct copies_coupon *coupon;
+
+	HASH_FIND(hh, copies->coupons, &id, sizeof(id), coupon);
+	if (!coupon)
+		return;
 	coupon->look_again = 1;
 	if (coupon->is_looking)
 		return;
 	coupon->look_ms = 0;
 	TAILQ_REMOVE(&copies->waiting, coupon, next);
 	TAILQ_INSERT_HEAD(&copies->waiting, coupon, next);
-}
-
-void copies_look_soon(struct copies *copies, int64_t id)
-{
-	struct copies_coupon *coupon;
-
-	HASH_FIND(hh, copies->coupons, &id, sizeof(id), coupon);
-	if (coupon)
-		look_soon(copies, coupon);
 }
 
 void copies_look_all(struct copies *copies)
@@ -181,7 +178,7 @@ static void look_end(struct copies *copies, struct copies_coupon *coupon)
 	copies->looking_n--;
 	wait_begin(copies, coupon);
 	if (coupon->look_again)
-		look_soon(copies, coupon);
+		copies_look_soon(copies, coupon->id);
 }
 
 /* Writes the next lost messages; if there are none, the look ends. */
@@ -210,13 +207,6 @@ static void write_next(struct copies *copies, struct copies_coupon *coupon)
 	look_end(copies, coupon);
 }
 
-/* Whether the numbers of the coupon include those of the message. */
-static int is_covered(const struct copies_look *look, const struct copy *copy)
-{
-	return look->is_present && !look->is_placeholder && look->generation == copy->generation &&
-	       look->seq >= copy->seq;
-}
-
 void copies_looked(struct copies *copies, struct copies_coupon *coupon, const char *process,
 		   const struct copies_look *look)
 {
@@ -234,6 +224,9 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 	coupon->process_n = copies->process_n;
 	coupon->is_alone = look->is_alone;
 	TAILQ_FOREACH (copy, &coupon->list, next) {
+		/* whether the numbers of the coupon include those of the message */
+		int is_covered = look->is_present && !look->is_placeholder &&
+				 look->generation == copy->generation && look->seq >= copy->seq;
 		int is_written = copy->filling == coupon->filling &&
 				 copy->process_n == coupon->process_n;
 
@@ -241,7 +234,7 @@ void copies_looked(struct copies *copies, struct copies_coupon *coupon, const ch
 			break; /* Redis may have been asked before it had this one */
 		if (!look->is_present)
 			copy->filling = is_written = 0;
-		if (!is_covered(look, copy) && !is_written)
+		if (!is_covered && !is_written)
 			copy_set(copies, copy, COPY_LOST);
 		else if (!look->is_alone)
 			copy_set(copies, copy, COPY_THERE);

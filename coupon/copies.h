@@ -51,7 +51,7 @@ struct copy {
 	int64_t filling, process_n; /* that it was written to */
 };
 
-/* What Redis has of a coupon. */
+/* The state of a coupon in Redis. */
 struct copies_look {
 	int is_present;
 	int is_placeholder; /* held for a rebuild, without data */
@@ -67,7 +67,7 @@ enum copies_result {
 	COPIES_FAILED   /* it refused the script, for instance without memory, or did not reply */
 };
 
-/* What is asked for one coupon, or written of it: until its end is reported. */
+/* A coupon that Redis is asked for, or whose messages are written, until the end is reported. */
 struct copies_coupon;
 
 struct copies_port {

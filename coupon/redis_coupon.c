@@ -72,55 +72,45 @@ static void bad_add(struct redis_coupon *coupon, const char *field, const char *
 		coupon->bad[coupon->bad_n++] = (struct redis_coupon_bad){ field, what };
 }
 
-static void number_take(struct redis_coupon *coupon, const struct field *field,
-			const redisReply *text)
-{
-	int64_t *value = (int64_t *)(void *)((char *)coupon + field->offset), number;
-
-	*value = strtoll(text->str, NULL, 10);
-	if (strlen(text->str) != text->len || (text->len > 1 && *text->str == '0') ||
-	    number_parse(text->str, JSON_INTEGER_MAX, &number) || *value < field->least ||
-	    *value > field->most)
-		bad_add(coupon, field->name, "is malformed");
-}
-
-static int is_run_id(const redisReply *text)
-{
-	return text->len == REDIS_RUN_ID_SIZE - 1 &&
-	       strspn(text->str, "0123456789abcdef") == text->len;
-}
-
-static int is_status(const redisReply *text)
-{
-	return strcmp(text->str, "open") == 0 || strcmp(text->str, "paused") == 0 ||
-	       strcmp(text->str, "closed") == 0;
-}
-
-/* Returns the bit of a number, by its place in the table. */
-static unsigned field_take(struct redis_coupon *coupon, const char *name, const redisReply *text)
-{
-	if (strcmp(name, "run_id") == 0 && is_run_id(text))
-		snprintf(coupon->run_id, sizeof(coupon->run_id), "%s", text->str);
-	else if (strcmp(name, "status") == 0 && is_status(text))
-		snprintf(coupon->status, sizeof(coupon->status), "%s", text->str);
-	else if (strcmp(name, "run_id") == 0 || strcmp(name, "status") == 0)
-		bad_add(coupon, *name == 'r' ? "run_id" : "status", "is malformed");
-	for (unsigned i = 0; i < FIELDS; i++)
-		if (strcmp(name, fields[i].name) == 0) {
-			number_take(coupon, &fields[i], text);
-			return 1U << i;
-		}
-	return 0;
-}
-
 void redis_coupon_parse(struct redis_coupon *coupon, const redisReply *hash)
 {
-	unsigned seen = 0;
-	int is_held;
+	unsigned seen = 0; /* by the place in the table */
+	int is_held, is_good;
 
 	*coupon = (struct redis_coupon){ 0 };
-	for (size_t i = 0; i + 1 < hash->elements; i += 2)
-		seen |= field_take(coupon, hash->element[i]->str, hash->element[i + 1]);
+	for (size_t i = 0; i + 1 < hash->elements; i += 2) {
+		const char *name = hash->element[i]->str, *text = hash->element[i + 1]->str;
+		size_t len = hash->element[i + 1]->len;
+
+		if (strcmp(name, "run_id") == 0) {
+			if (len == REDIS_RUN_ID_SIZE - 1 && strspn(text, "0123456789abcdef") == len)
+				snprintf(coupon->run_id, sizeof(coupon->run_id), "%s", text);
+			else
+				bad_add(coupon, "run_id", "is malformed");
+		} else if (strcmp(name, "status") == 0) {
+			if (strcmp(text, "open") == 0 || strcmp(text, "paused") == 0 ||
+			    strcmp(text, "closed") == 0)
+				snprintf(coupon->status, sizeof(coupon->status), "%s", text);
+			else
+				bad_add(coupon, "status", "is malformed");
+		}
+		for (unsigned k = 0; k < FIELDS; k++) {
+			const struct field *field = &fields[k];
+			int64_t *value = (int64_t *)(void *)((char *)coupon + field->offset),
+				number;
+
+			if (strcmp(name, field->name) != 0)
+				continue;
+			*value = strtoll(text, NULL, 10);
+			is_good = strlen(text) == len && (len == 1 || *text != '0') &&
+				  number_parse(text, JSON_INTEGER_MAX, &number) == 0 &&
+				  *value >= field->least && *value <= field->most;
+			if (!is_good)
+				bad_add(coupon, field->name, "is malformed");
+			seen |= 1U << k;
+		}
+	}
+
 	/* The first one alone: what is malformed may be missing, too. */
 	is_held = redis_coupon_is_held(coupon);
 	for (size_t i = 0; i < FIELDS && !is_held; i++)

@@ -108,11 +108,6 @@ int slot_same_receive(const struct slot *a, const struct slot *b)
 	return a->index == b->index && memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0;
 }
 
-static int has_tail(const struct slot *slot, const char *tail)
-{
-	return strlen(tail) == slot->tail_len && memcmp(tail, slot->tail, slot->tail_len) == 0;
-}
-
 enum slot_found slot_look_up(const struct slot *wanted, const char *tail, const redisReply *records)
 {
 	enum slot_found found = SLOT_NONE;
@@ -121,11 +116,17 @@ enum slot_found slot_look_up(const struct slot *wanted, const char *tail, const 
 
 	if (records->type != REDIS_REPLY_STRING)
 		return SLOT_NONE;
-	while (slot_next(&text, &slot) == 0)
-		if (slot.number == wanted->number)
-			found = !slot_same_receive(&slot, wanted) ? SLOT_OTHER
-				: tail && !has_tail(&slot, tail)  ? SLOT_OTHER_KEY
-								  : SLOT_SAME;
+	while (slot_next(&text, &slot) == 0) {
+		if (slot.number != wanted->number)
+			continue;
+		if (!slot_same_receive(&slot, wanted))
+			found = SLOT_OTHER;
+		else if (tail && (strlen(tail) != slot.tail_len ||
+				  memcmp(tail, slot.tail, slot.tail_len) != 0))
+			found = SLOT_OTHER_KEY;
+		else
+			found = SLOT_SAME;
+	}
 	return text || strlen(records->str) != records->len ? SLOT_MALFORMED : found;
 }
 
@@ -270,26 +271,22 @@ static uint64_t *cell_find(const struct slot_set *set, uint64_t print)
 	return &set->cells[i];
 }
 
-static void grow(struct slot_set *set)
-{
-	struct slot_set old = *set;
-
-	set->size = old.size ? old.size * 2 : 1024;
-	set->cells = checked(calloc(set->size, sizeof(*set->cells)));
-	for (size_t i = 0; i < old.size; i++)
-		if (old.cells[i])
-			*cell_find(set, old.cells[i]) = old.cells[i];
-	free(old.cells);
-}
-
 int slot_set_add(struct slot_set *set, const struct slot *slot)
 {
 	uint64_t print = print_make(slot), *cell;
 
 	if (set->n >= set->max)
 		return 0;
-	if (set->n * 3 >= set->size * 2)
-		grow(set);
+	if (set->n * 3 >= set->size * 2) {
+		struct slot_set old = *set;
+
+		set->size = old.size ? old.size * 2 : 1024;
+		set->cells = checked(calloc(set->size, sizeof(*set->cells)));
+		for (size_t i = 0; i < old.size; i++)
+			if (old.cells[i])
+				*cell_find(set, old.cells[i]) = old.cells[i];
+		free(old.cells);
+	}
 	cell = cell_find(set, print);
 	set->n += *cell == 0;
 	*cell = print;

@@ -55,7 +55,7 @@ size_t slot_code(const struct slot *slot, const char **code);
 int slot_compare(const struct slot *a, const struct slot *b);
 int slot_same_receive(const struct slot *a, const struct slot *b);
 
-/* What a user's records have in one slot. */
+/* The contents of one slot in the records of a user. */
 enum slot_found {
 	SLOT_SAME,      /* this receive with this key */
 	SLOT_OTHER_KEY, /* this receive with another key or code */

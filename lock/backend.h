@@ -30,7 +30,7 @@ int64_t lock_clock_ms(void);
 struct lock_backend {
 	const char *name;
 	void *(*open)(const char *url); /* does not connect */
-	/* What the session holds is free now, or at the end of its lease. */
+	/* A lock that the session holds is free now, or at the end of its lease. */
 	void (*close)(void *session);
 	/* Waits for at most `wait_ms`. After DOWN the same request may be made again. */
 	enum lock_reply (*take)(void *session, const struct lock_request *request, int64_t wait_ms,

@@ -1,5 +1,6 @@
 /*
- * An owner of locks: takes, keeps and releases them, whatever the store.
+ * An owner of locks, whatever the store: takes, keeps and releases them; and names of locks from
+ * templates.
  *
  * The threads of an owner that holds locks renew leases after a third, and tell the owner of each
  * lease that has ended. A renewal that fails is tried again until the lease ends.
@@ -9,15 +10,16 @@
  * that is busy meanwhile stays in the list, and its session is the thread's. The owner is told
  * without it, too, and by one thread at a time.
  */
-#include "common/thread.h"
-#include "lock/backend.h"
-
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/thread.h"
+#include "lock/backend.h"
 
+#include <ctype.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@
 #define SESSIONS_MAX 8 /* kept for later locks */
 #define ERROR_SIZE 320
 #define AGAIN_MS 100
+#define ARGUMENTS_MAX 32 /* of a name */
 
 struct lock {
 	struct lock_owner *owner;
@@ -89,30 +92,6 @@ static int64_t due_ms(const struct lock *lock)
 									   : lock->until_ms;
 }
 
-/* The one that is due first; NULL: none will be. */
-static struct lock *next_find(const struct lock_owner *owner)
-{
-	struct lock *next = NULL;
-
-	for (struct lock *lock = owner->held; lock; lock = lock->next)
-		if (due_ms(lock) < (next ? due_ms(next) : INT64_MAX))
-			next = lock;
-	return next;
-}
-
-static void busy_begin(struct lock *lock)
-{
-	lock->is_busy = 1;
-	pthread_mutex_unlock(&lock->owner->mutex);
-}
-
-static void busy_end(struct lock *lock)
-{
-	pthread_mutex_lock(&lock->owner->mutex);
-	lock->is_busy = 0;
-	pthread_cond_broadcast(&lock->owner->changed);
-}
-
 /*
  * A lease that was not to be renewed is given up also where the session would go on. When the
  * owner is told it may release the lock.
@@ -125,9 +104,12 @@ static void lose(struct lock *lock)
 	lock->until_ms = 0;
 	lock->is_told = 1;
 	if (!lock->options.is_watched) {
-		busy_begin(lock);
+		lock->is_busy = 1;
+		pthread_mutex_unlock(&owner->mutex);
 		owner->backend->release(lock->session);
-		busy_end(lock);
+		pthread_mutex_lock(&owner->mutex);
+		lock->is_busy = 0;
+		pthread_cond_broadcast(&owner->changed);
 	}
 	if (!owner->lost)
 		return;
@@ -143,12 +125,17 @@ static void lose(struct lock *lock)
 
 static void renew(struct lock *lock)
 {
+	struct lock_owner *owner = lock->owner;
 	int64_t asked_ms = lock_clock_ms();
 	enum lock_reply reply;
 
-	busy_begin(lock);
-	reply = lock->owner->backend->renew(lock->session);
-	busy_end(lock);
+	lock->is_busy = 1;
+	pthread_mutex_unlock(&owner->mutex);
+	reply = owner->backend->renew(lock->session);
+	pthread_mutex_lock(&owner->mutex);
+	lock->is_busy = 0;
+	pthread_cond_broadcast(&owner->changed);
+
 	switch (reply) {
 	case LOCK_REPLY_YES:
 		lease_begin(lock, asked_ms);
@@ -163,19 +150,6 @@ static void renew(struct lock *lock)
 	}
 }
 
-/* Until then, or until something has changed. */
-static void wait_until(struct lock_owner *owner, int64_t until_ms)
-{
-	int64_t left_ms = until_ms - lock_clock_ms(),
-		end_ms = until_ms == INT64_MAX ? 0 : clock_monotonic_ms() + left_ms;
-	const struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
-
-	if (until_ms == INT64_MAX)
-		pthread_cond_wait(&owner->changed, &owner->mutex);
-	else if (left_ms > 0)
-		pthread_cond_clockwait(&owner->changed, &owner->mutex, CLOCK_MONOTONIC, &end);
-}
-
 /* A thread: the argument is the owner. */
 static void *watch(void *opaque)
 {
@@ -183,14 +157,26 @@ static void *watch(void *opaque)
 
 	pthread_mutex_lock(&owner->mutex);
 	while (!owner->is_stopping) {
-		struct lock *lock = next_find(owner);
+		struct lock *next = NULL; /* is due first; NULL: none will be */
+		int64_t left_ms, end_ms;
 
-		if (!lock || due_ms(lock) > lock_clock_ms())
-			wait_until(owner, lock ? due_ms(lock) : INT64_MAX);
-		else if (lock_is_held(lock))
-			renew(lock);
-		else
-			lose(lock);
+		for (struct lock *lock = owner->held; lock; lock = lock->next)
+			if (due_ms(lock) < (next ? due_ms(next) : INT64_MAX))
+				next = lock;
+		left_ms = next ? due_ms(next) - lock_clock_ms() : 0;
+		if (!next) {
+			pthread_cond_wait(&owner->changed, &owner->mutex);
+		} else if (left_ms > 0) {
+			end_ms = clock_monotonic_ms() + left_ms;
+			pthread_cond_clockwait(&owner->changed, &owner->mutex, CLOCK_MONOTONIC,
+					       &(struct timespec){ .tv_sec = end_ms / 1000,
+								   .tv_nsec = end_ms % 1000 *
+									      1000000 });
+		} else if (lock_is_held(next)) {
+			renew(next);
+		} else {
+			lose(next);
+		}
 	}
 	pthread_mutex_unlock(&owner->mutex);
 	return NULL;
@@ -223,17 +209,6 @@ struct lock_owner *lock_owner_new(enum lock_backend_id backend, const char *url,
 	return owner;
 }
 
-static void watchers_stop(struct lock_owner *owner)
-{
-	pthread_mutex_lock(&owner->mutex);
-	owner->is_stopping = 1;
-	pthread_cond_broadcast(&owner->changed);
-	pthread_mutex_unlock(&owner->mutex);
-	while (owner->watchers_n > 0)
-		thread_join(&owner->watchers[--owner->watchers_n]);
-	free(owner->watchers);
-}
-
 void lock_owner_free(struct lock_owner *owner)
 {
 	if (!owner)
@@ -242,7 +217,15 @@ void lock_owner_free(struct lock_owner *owner)
 		owner->held->depth = 1;
 		lock_release(owner->held);
 	}
-	watchers_stop(owner);
+
+	pthread_mutex_lock(&owner->mutex);
+	owner->is_stopping = 1;
+	pthread_cond_broadcast(&owner->changed);
+	pthread_mutex_unlock(&owner->mutex);
+	while (owner->watchers_n > 0)
+		thread_join(&owner->watchers[--owner->watchers_n]);
+	free(owner->watchers);
+
 	while (owner->idle_n > 0)
 		owner->backend->close(owner->idle[--owner->idle_n]);
 	pthread_cond_destroy(&owner->changed);
@@ -274,17 +257,6 @@ static int name_is_valid(const char *name)
 	return 1;
 }
 
-/* The owner has it: once more. */
-static enum lock_result enter_again(struct lock *lock, enum lock_kind kind)
-{
-	if (!lock_is_held(lock))
-		return refuse(lock->owner, "its lease has ended: release it first");
-	if (lock->options.kind == LOCK_READ && kind != LOCK_READ)
-		return refuse(lock->owner, "a reader cannot become a writer: release it first");
-	lock->depth++;
-	return LOCK_TAKEN;
-}
-
 static void session_put(struct lock_owner *owner, void *session, enum lock_reply last)
 {
 	if (last == LOCK_REPLY_DOWN || last == LOCK_REPLY_ERROR)
@@ -296,50 +268,49 @@ static void session_put(struct lock_owner *owner, void *session, enum lock_reply
 		owner->backend->close(session);
 }
 
-/* Waits as long as the options let it, also for a store that cannot be reached. */
-static enum lock_reply ask(struct lock_owner *owner, void *session,
-			   const struct lock_request *request, const struct lock_options *options,
-			   struct lock_grant *grant)
+/* Takes a name that the owner does not hold. */
+static enum lock_result take_new(struct lock_owner *owner, const char *name,
+				 const struct lock_options *options, struct lock **taken)
 {
-	int64_t begun_ms = lock_clock_ms(), left_ms = options->wait_ms;
+	const struct lock_request request = { .name = name,
+					      .kind = options->kind,
+					      .lease_ms = options->lease_ms };
+	void *session = owner->idle_n > 0 ? owner->idle[--owner->idle_n]
+					  : owner->backend->open(owner->url);
+	int64_t begun_ms = lock_clock_ms(), left_ms = options->wait_ms, pause_ms;
 	struct backoff backoff = { 0 };
+	struct lock_grant grant;
 	enum lock_reply reply;
+	struct lock *lock;
+	int is_watcher_missing;
 
+	/* Waits as long as the options let it, also for a store that cannot be reached. */
 	for (;;) {
-		int64_t pause_ms;
-
-		reply = owner->backend->take(session, request, left_ms, grant);
+		reply = owner->backend->take(session, &request, left_ms, &grant);
 		if (reply != LOCK_REPLY_DOWN || left_ms <= 0)
-			return reply;
+			break;
 		pause_ms = backoff_ms(&backoff);
 		poll(NULL, 0, (int)(pause_ms < left_ms ? pause_ms : left_ms));
 		left_ms = options->wait_ms - (lock_clock_ms() - begun_ms);
 		if (left_ms <= 0)
-			return reply;
+			break;
 	}
-}
 
-static void watcher_add(struct lock_owner *owner)
-{
-	owner->watchers = checked(realloc(owner->watchers, (size_t)(owner->watchers_n + 1) *
-								   sizeof(*owner->watchers)));
-	thread_start(&owner->watchers[owner->watchers_n++], watch, owner);
-}
+	if (reply != LOCK_REPLY_YES) {
+		session_put(owner, session, reply);
+		if (reply == LOCK_REPLY_NO)
+			return options->skips ? LOCK_SKIPPED : LOCK_FAILED;
+		return reply == LOCK_REPLY_DOWN ? LOCK_UNREACHABLE : LOCK_REFUSED;
+	}
 
-static void lock_add(struct lock_owner *owner, void *session, const char *name,
-		     const struct lock_options *options, const struct lock_grant *grant,
-		     struct lock **added)
-{
-	struct lock *lock = *added = checked(calloc(1, sizeof(*lock)));
-	int is_watcher_missing;
-
+	*taken = lock = checked(calloc(1, sizeof(*lock)));
 	lock->owner = owner;
 	lock->session = session;
 	lock->options = *options;
-	lock->fence = grant->fence;
+	lock->fence = grant.fence;
 	lock->depth = 1;
 	snprintf(lock->name, sizeof(lock->name), "%s", name);
-	lease_begin(lock, grant->asked_ms);
+	lease_begin(lock, grant.asked_ms);
 	pthread_mutex_lock(&owner->mutex);
 	lock->next = owner->held;
 	owner->held = lock;
@@ -347,47 +318,22 @@ static void lock_add(struct lock_owner *owner, void *session, const char *name,
 	is_watcher_missing = owner->watchers_n - owner->telling_n < owner->held_n;
 	pthread_cond_broadcast(&owner->changed);
 	pthread_mutex_unlock(&owner->mutex);
-	if (is_watcher_missing)
-		watcher_add(owner);
-}
 
-static enum lock_result result_of(enum lock_reply reply, int skips)
-{
-	switch (reply) {
-	case LOCK_REPLY_YES:
-		return LOCK_TAKEN;
-	case LOCK_REPLY_NO:
-		return skips ? LOCK_SKIPPED : LOCK_FAILED;
-	case LOCK_REPLY_DOWN:
-		return LOCK_UNREACHABLE;
-	case LOCK_REPLY_ERROR:
-		return LOCK_REFUSED;
+	if (is_watcher_missing) {
+		size_t n = (size_t)owner->watchers_n++;
+
+		owner->watchers = checked(
+			realloc(owner->watchers, (n + 1) * sizeof(*owner->watchers)));
+		thread_start(&owner->watchers[n], watch, owner);
 	}
-	return LOCK_REFUSED;
-}
-
-/* Takes a name that the owner does not hold. */
-static enum lock_result take_new(struct lock_owner *owner, const char *name,
-				 const struct lock_options *options, struct lock **lock)
-{
-	const struct lock_request request = { .name = name,
-					      .kind = options->kind,
-					      .lease_ms = options->lease_ms };
-	void *session = owner->idle_n > 0 ? owner->idle[--owner->idle_n]
-					  : owner->backend->open(owner->url);
-	struct lock_grant grant;
-	enum lock_reply reply = ask(owner, session, &request, options, &grant);
-
-	if (reply == LOCK_REPLY_YES)
-		lock_add(owner, session, name, options, &grant, lock);
-	else
-		session_put(owner, session, reply);
-	return result_of(reply, options->skips);
+	return LOCK_TAKEN;
 }
 
 enum lock_result lock_take(struct lock_owner *owner, const char *name,
 			   const struct lock_options *options, struct lock **lock)
 {
+	struct lock *held;
+
 	*lock = NULL;
 	owner->error[0] = '\0';
 	if (!name_is_valid(name))
@@ -396,10 +342,20 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 	if (options->lease_ms < LOCK_LEASE_LEAST_MS || options->lease_ms > LOCK_LEASE_MOST_MS ||
 	    options->wait_ms < 0)
 		return refuse(owner, "the lease must be 100 to 86400000 ms, the wait 0 or more");
-	*lock = owner->held; /* only this thread changes the list */
-	while (*lock && strcmp((*lock)->name, name) != 0)
-		*lock = (*lock)->next;
-	return *lock ? enter_again(*lock, options->kind) : take_new(owner, name, options, lock);
+	for (held = owner->held; held; held = held->next) /* only this thread changes the list */
+		if (strcmp(held->name, name) == 0)
+			break;
+	if (!held)
+		return take_new(owner, name, options, lock);
+
+	/* The owner has it: once more. */
+	*lock = held;
+	if (!lock_is_held(held))
+		return refuse(owner, "its lease has ended: release it first");
+	if (held->options.kind == LOCK_READ && options->kind != LOCK_READ)
+		return refuse(owner, "a reader cannot become a writer: release it first");
+	held->depth++;
+	return LOCK_TAKEN;
 }
 
 int64_t lock_fence(const struct lock *lock)
@@ -407,34 +363,101 @@ int64_t lock_fence(const struct lock *lock)
 	return lock->fence;
 }
 
-/* Then no watcher uses it. One that does now comes to its end first. */
-static void lock_remove(struct lock *lock)
-{
-	struct lock **link = &lock->owner->held;
-
-	pthread_mutex_lock(&lock->owner->mutex);
-	while (lock->is_busy)
-		pthread_cond_wait(&lock->owner->changed, &lock->owner->mutex);
-	while (*link != lock)
-		link = &(*link)->next;
-	*link = lock->next;
-	lock->owner->held_n--;
-	pthread_mutex_unlock(&lock->owner->mutex);
-}
-
 int lock_release(struct lock *lock)
 {
 	struct lock_owner *owner = lock->owner;
+	struct lock **link = &owner->held;
 	enum lock_reply reply;
 	int was_held;
 
 	owner->error[0] = '\0';
 	if (--lock->depth > 0)
 		return lock_is_held(lock) ? 0 : -1;
-	lock_remove(lock);
+
+	/* Out of the list no watcher uses it. One that does now comes to its end first. */
+	pthread_mutex_lock(&owner->mutex);
+	while (lock->is_busy)
+		pthread_cond_wait(&owner->changed, &owner->mutex);
+	while (*link != lock)
+		link = &(*link)->next;
+	*link = lock->next;
+	owner->held_n--;
+	pthread_mutex_unlock(&owner->mutex);
+
 	was_held = lock_is_held(lock);
 	reply = owner->backend->release(lock->session);
 	session_put(owner, lock->session, reply);
 	free(lock);
 	return was_held && reply == LOCK_REPLY_YES ? 0 : -1;
+}
+
+/* Names from templates */
+
+__attribute__((format(printf, 2, 3))) static int name_refuse(char why[LOCK_NAME_WHY_SIZE],
+							     const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(why, LOCK_NAME_WHY_SIZE, format, arguments);
+	va_end(arguments);
+	return -1;
+}
+
+static int name_write(FILE *out, const char *template, const struct lock_argument *arguments,
+		      size_t n, char why[LOCK_NAME_WHY_SIZE])
+{
+	uint32_t used = 0;
+	size_t len, i;
+
+	if (n > ARGUMENTS_MAX)
+		return name_refuse(why, "there are more than %d arguments", ARGUMENTS_MAX);
+	for (const char *p = template; *p; p++) {
+		if (*p == '}')
+			return name_refuse(why, "the template has a } without {");
+		if (*p != '{') {
+			fputc(*p, out);
+			continue;
+		}
+		len = strcspn(++p, "{}");
+		if (p[len] != '}' || len == 0)
+			return name_refuse(why, "the template has a { without a name and }");
+		for (i = 0; i < n; i++)
+			if (strlen(arguments[i].name) == len &&
+			    memcmp(arguments[i].name, p, len) == 0)
+				break;
+		if (i == n)
+			return name_refuse(why, "there is no argument {%.*s}",
+					   (int)(len < 64 ? len : 64), p);
+		used |= (uint32_t)1 << i;
+		for (const char *value = arguments[i].value; *value; value++)
+			fprintf(out,
+				isalnum((unsigned char)*value) || strchr("-._~|@", *value)
+					? "%c"
+					: "%%%02X",
+				(unsigned char)*value);
+		p += len;
+	}
+	for (i = 0; i < n; i++)
+		if (!(used & (uint32_t)1 << i))
+			return name_refuse(why, "the template has no {%.64s}", arguments[i].name);
+	return 0;
+}
+
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE])
+{
+	size_t len;
+	char *text;
+	FILE *stream = checked(open_memstream(&text, &len));
+	int rc = name_write(stream, template, arguments, n, why);
+
+	check(fclose(stream) == 0);
+	if (rc == 0 && len > LOCK_NAME_MAX)
+		rc = name_refuse(why, "the name has %zu bytes: at most %d are allowed", len,
+				 LOCK_NAME_MAX);
+	if (rc == 0)
+		memcpy(out, text, len + 1);
+	free(text);
+	return rc;
 }

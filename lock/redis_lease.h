@@ -1,7 +1,7 @@
 /*
- * One lock in Redis, over a connection of the caller, who renews it by himself: for one who writes
- * over that connection, and whose lease has to end when he hangs. It is a lock of LOCK_REDIS: it
- * excludes the locks of that name, and they exclude it. One thread.
+ * One lock in Redis, over a connection of the caller, which renews it by itself: for a caller that
+ * writes over that connection, and whose lease has to end when it hangs. It is a lock of
+ * LOCK_REDIS: it excludes the locks of that name, and they exclude it. One thread.
  */
 #pragma once
 
@@ -33,8 +33,9 @@ void redis_lease_init(struct redis_lease *lease, struct redis_client *client, in
 /* A new request, with a token of its own. What was held before is forgotten, not released. */
 void redis_lease_begin(struct redis_lease *lease, const struct lock_request *request);
 /*
- * Asks once. Who does not get it waits in the queue for `waiter_ms` (0: not at all), and in
- * `*left_ms` is the time until the next lease ends; 0: none does. After DOWN it may ask again.
+ * Asks once. A caller that does not get the lock waits in the queue for `waiter_ms` (0: not at
+ * all); `*left_ms` is then the time until the next lease ends, 0 if none does. After DOWN it may
+ * ask again.
  */
 enum lock_reply redis_lease_take(struct redis_lease *lease, int64_t waiter_ms, int64_t *left_ms);
 /* NO: its lease has ended. */

@@ -16,10 +16,7 @@
 static void address_read(struct gateway_address *address, const struct config *config,
 			 const struct rush_plan *plan)
 {
-	if (plan->open.is_http)
-		gateway_address_read_http(address, config);
-	else
-		gateway_address_read(address, config, 1);
+	gateway_address_read(address, config, plan->open.is_http, 1);
 	if (plan->open.duration_us)
 		rush_open_loop_check(plan, address);
 }

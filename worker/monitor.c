@@ -1,24 +1,28 @@
 /*
- * The thread owns the event base and everything of evhttp. It shares only atomic numbers with other
- * threads: those of worker/metrics.h and of the keeper, and the time of the last beat.
+ * The server's thread owns the event base and everything of evhttp. It shares only atomic numbers
+ * with other threads: those of worker/metrics.h and of the keeper, and the time of the last beat;
+ * and, under the mutex, what the members' thread was told last.
  */
 #include "worker/monitor.h"
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/program/transport.h"
+#include "common/rabbit/cluster.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"
 #include "common/thread.h"
 #include "events/relay.h"
 #include "keeper/keeper.h"
-#include "worker/members.h"
 #include "worker/metrics.h"
 
+#include <curl/curl.h>
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/http.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,12 +32,22 @@
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
 #define HTTP_FORBIDDEN 403 /* which evhttp does not name */
+#define MEMBERS_EVERY_MS 10000
 
 struct monitor {
+	const struct config *config;
+
+	/* of the server; base NULL: it does not run */
 	struct thread thread;
 	struct event_base *base;
 	struct web *web;
 	int is_guarded; /* COUPON_TLS_CLIENT_CA is set */
+
+	/* of the thread that asks for the members of queues, with COUPON_RABBITMQ_API */
+	struct thread members;
+	pthread_mutex_t mutex; /* guards the rest */
+	cJSON *told;           /* NULL: not known */
+	char trouble[RABBIT_ERROR_SIZE];
 };
 
 static atomic_int_least64_t beat_ms;
@@ -43,16 +57,113 @@ void monitor_beat(void)
 	beat_ms = clock_monotonic_ms();
 }
 
-static void on_healthz(struct evhttp_request *request)
-{
-	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
-	int is_ok = silent_ms < MONITOR_SILENCE_MS;
-	char text[96];
+/* The members of queues */
 
-	snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
-		 is_ok ? "ok" : "stuck", (long long)silent_ms);
-	web_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
+/* Logs each queue of which more than its length has changed. */
+static void members_log(const cJSON *cluster, const cJSON *before)
+{
+	static const char *const compared[] = { "members", "online", "leader" };
+	int wanted = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(cluster, "wanted"));
+	const cJSON *queue;
+
+	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(cluster, "queues"))
+	{
+		const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "name")),
+			   *leader = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "leader"));
+		const cJSON *former = rabbit_cluster_queue(before, name);
+		int members = cJSON_GetArraySize(cJSON_GetObjectItem(queue, "members")),
+		    online = cJSON_GetArraySize(cJSON_GetObjectItem(queue, "online")),
+		    is_short = members < wanted || online < members, is_changed = !former;
+
+		for (size_t i = 0; i < sizeof(compared) / sizeof(compared[0]); i++)
+			if (former && !cJSON_Compare(cJSON_GetObjectItem(queue, compared[i]),
+						     cJSON_GetObjectItem(former, compared[i]), 1))
+				is_changed = 1;
+		if (is_changed)
+			log_event(is_short ? LOG_LEVEL_WARN : LOG_LEVEL_INFO, "queue_members",
+				  (struct log_field[]){ LOG_S("queue", name),
+							LOG_I("members", members),
+							LOG_I("wanted", wanted),
+							LOG_I("online", online),
+							LOG_S("leader", leader ? leader : ""),
+							{ 0 } });
+	}
 }
+
+static void *members_run(void *data)
+{
+	struct monitor *monitor = data;
+	const struct config *config = monitor->config;
+
+	while (!monitor->members.stops) {
+		char error[RABBIT_ERROR_SIZE] = "";
+		cJSON *cluster = rabbit_cluster_read(config->rabbitmq_api, config->amqp_url,
+						     &monitor->members.stops, error),
+		      *before;
+		const cJSON *messages;
+
+		if (monitor->members.stops) {
+			cJSON_Delete(cluster);
+			break;
+		}
+		if (!cluster && !*monitor->trouble)
+			log_warn("queue_members_unknown", LOG_S("why", error));
+		if (cluster)
+			members_log(cluster, monitor->told);
+
+		messages = cJSON_GetObjectItem(rabbit_cluster_queue(cluster, AMQP_QUEUE),
+					       "messages");
+		metrics_set(METRIC_QUEUE_MEMBERS_WANTED,
+			    cluster ? (int)cJSON_GetNumberValue(
+					      cJSON_GetObjectItem(cluster, "wanted"))
+				    : 0);
+		metrics_set(METRIC_QUEUE_MEMBERS, rabbit_cluster_least(cluster, "members"));
+		metrics_set(METRIC_QUEUE_MEMBERS_ONLINE, rabbit_cluster_least(cluster, "online"));
+		metrics_set(METRIC_QUEUE_MESSAGES,
+			    cJSON_IsNumber(messages) ? (int64_t)messages->valuedouble : 0);
+
+		pthread_mutex_lock(&monitor->mutex);
+		before = monitor->told;
+		monitor->told = cluster;
+		memcpy(monitor->trouble, error, sizeof(monitor->trouble));
+		pthread_mutex_unlock(&monitor->mutex);
+		cJSON_Delete(before);
+		thread_pause(&monitor->members, clock_monotonic_ms() + MEMBERS_EVERY_MS, NULL, 0);
+	}
+	return NULL;
+}
+
+/* How many queues the node leads; NULL: how many have no leader. */
+static int led_n(const cJSON *told, const char *node)
+{
+	int n = 0;
+	const cJSON *queue;
+
+	cJSON_ArrayForEach(queue, cJSON_GetObjectItem(told, "queues"))
+	{
+		const char *leader = cJSON_GetStringValue(cJSON_GetObjectItem(queue, "leader"));
+
+		n += node && leader ? strcmp(node, leader) == 0 : node == leader;
+	}
+	return n;
+}
+
+static void members_prometheus(struct monitor *monitor, struct evbuffer *out)
+{
+	const cJSON *node;
+
+	exposition_head(out, "worker_queues_led", "gauge",
+			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+	pthread_mutex_lock(&monitor->mutex);
+	cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
+		exposition_value(out, "worker_queues_led", "node", node->valuestring,
+				 led_n(monitor->told, node->valuestring));
+	if (monitor->told)
+		exposition_value(out, "worker_queues_led", "node", "", led_n(monitor->told, NULL));
+	pthread_mutex_unlock(&monitor->mutex);
+}
+
+/* The server */
 
 static const char *word(int up)
 {
@@ -77,19 +188,9 @@ static const char *redis_word(const struct keeper_state *keeper)
 	return word(keeper->redis_up);
 }
 
-static const char *postgresql_word(const struct keeper_state *keeper)
-{
-	if (metrics_get(METRIC_POSTGRESQL_OLD))
-		return RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
-	if (keeper->relation == RELATION_BEHIND)
-		return keeper->recovers ? "put back to an earlier moment; the keeper recovers"
-					: "put back to an earlier moment; run couponctl recover";
-	return word(metrics_get(METRIC_DATABASE_UP) != 0);
-}
-
 /*
- * Whether it may see what operators see: where there is a CA for clients, who has shown a
- * certificate of it. One of another has ended the handshake.
+ * Whether the client may see what operators see. Where there is a CA for clients, only one with a
+ * certificate of it may; a certificate of another CA has ended the handshake.
  */
 static int is_operator(struct evhttp_request *request, const struct monitor *monitor)
 {
@@ -97,10 +198,10 @@ static int is_operator(struct evhttp_request *request, const struct monitor *mon
 }
 
 /*
- * Ready means that it can settle. Redis and the publisher are reported; to settle it is enough that
- * Redis was once known to belong to this PostgreSQL.
+ * Ready means that the worker can settle. Redis and the publisher are only reported: to settle, it
+ * is enough that Redis was once known to belong to this PostgreSQL.
  */
-static void on_readyz(struct evhttp_request *request, const struct monitor *monitor)
+static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 {
 	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
 	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
@@ -110,20 +211,34 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
 		    !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
+	const char *state = word(postgresql);
 	char *text;
+
+	if (metrics_get(METRIC_POSTGRESQL_OLD))
+		state = RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
+	else if (keeper.relation == RELATION_BEHIND)
+		state = keeper.recovers ? "put back to an earlier moment; the keeper recovers"
+					: "put back to an earlier moment; run couponctl recover";
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
-	cJSON_AddStringToObject(body, "postgresql", postgresql_word(&keeper));
+	cJSON_AddStringToObject(body, "postgresql", state);
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
-	members_warnings(warnings);
+	pthread_mutex_lock(&monitor->mutex);
+	if (monitor->told)
+		rabbit_cluster_warnings(monitor->told, warnings);
+	else if (*monitor->trouble)
+		json_sentence_add(warnings,
+				  "rabbitmq: on which nodes the queues have members is unknown: %s",
+				  monitor->trouble);
+	pthread_mutex_unlock(&monitor->mutex);
 	relay_warnings(warnings);
 	if (tls && tls_trouble(tls))
 		cJSON_AddItemToArray(warnings, cJSON_CreateString(tls_trouble(tls)));
@@ -138,38 +253,37 @@ static void on_readyz(struct evhttp_request *request, const struct monitor *moni
 	cJSON_Delete(body);
 }
 
-static void on_metrics(struct evhttp_request *request, const struct monitor *monitor)
-{
-	struct evbuffer *body;
-
-	if (!is_operator(request, monitor)) {
-		web_reply_json(request, HTTP_FORBIDDEN,
-			       "{\"message\":\"this needs a client certificate\"}");
-		return;
-	}
-	body = checked(evbuffer_new());
-	metrics_prometheus(body);
-	members_prometheus(body);
-	keeper_exposition(body);
-	web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
-}
-
-static void on_request(struct evhttp_request *request, void *monitor)
+static void on_request(struct evhttp_request *request, void *data)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+	struct monitor *monitor = data;
+	struct evbuffer *body;
+	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
+	int is_ok = silent_ms < MONITOR_SILENCE_MS;
+	char text[96];
 
 	if (!path)
 		path = "";
-	if (strcmp(path, "/metrics") == 0)
-		on_metrics(request, monitor);
-	else if (strcmp(path, "/healthz") == 0)
-		on_healthz(request);
-	else if (strcmp(path, "/readyz") == 0)
+	if (strcmp(path, "/readyz") == 0) {
 		on_readyz(request, monitor);
-	else
+	} else if (strcmp(path, "/healthz") == 0) {
+		snprintf(text, sizeof(text), "{\"status\":\"%s\",\"silent_ms\":%lld}",
+			 is_ok ? "ok" : "stuck", (long long)silent_ms);
+		web_reply_json(request, is_ok ? HTTP_OK : HTTP_SERVUNAVAIL, text);
+	} else if (strcmp(path, "/metrics") != 0) {
 		web_reply_json(request, HTTP_NOTFOUND,
 			       "{\"message\":\"no such path: there are /metrics, /healthz and "
 			       "/readyz\"}");
+	} else if (!is_operator(request, monitor)) {
+		web_reply_json(request, HTTP_FORBIDDEN,
+			       "{\"message\":\"this needs a client certificate\"}");
+	} else {
+		body = checked(evbuffer_new());
+		metrics_prometheus(body);
+		members_prometheus(monitor, body);
+		keeper_exposition(body);
+		web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
+	}
 }
 
 static void refuse(struct evhttp_request *request, int status, const char *detail, void *monitor)
@@ -209,11 +323,16 @@ static void *run(void *data)
 
 struct monitor *monitor_start(int fd, const struct config *config)
 {
-	struct monitor *monitor;
+	struct monitor *monitor = checked(calloc(1, sizeof(*monitor)));
 
+	monitor->config = config;
+	check(pthread_mutex_init(&monitor->mutex, NULL) == 0);
+	if (*config->rabbitmq_api) {
+		check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+		thread_start(&monitor->members, members_run, monitor);
+	}
 	if (fd < 0)
-		return NULL;
-	monitor = checked(calloc(1, sizeof(*monitor)));
+		return monitor;
 	monitor_beat();
 	monitor->base = event_base_new();
 	check(monitor->base != NULL);
@@ -233,10 +352,16 @@ struct monitor *monitor_start(int fd, const struct config *config)
 
 void monitor_stop(struct monitor *monitor)
 {
-	if (!monitor)
-		return;
-	thread_stop(&monitor->thread);
-	web_free(monitor->web);
-	event_base_free(monitor->base);
+	if (monitor->base) {
+		thread_stop(&monitor->thread);
+		web_free(monitor->web);
+		event_base_free(monitor->base);
+	}
+	if (*monitor->config->rabbitmq_api) {
+		thread_stop(&monitor->members);
+		cJSON_Delete(monitor->told);
+		curl_global_cleanup();
+	}
+	pthread_mutex_destroy(&monitor->mutex);
 	free(monitor);
 }

@@ -1,6 +1,10 @@
 /*
- * GET /metrics, /healthz and /readyz over HTTP, in a thread of its own, so that it also answers
- * while the loop or the keeper waits for a service.
+ * What the worker tells operators, in two threads of its own.
+ *
+ * The server answers GET /metrics, /healthz and /readyz over HTTP, also while the loop or the
+ * keeper waits for a service. With COUPON_RABBITMQ_API another thread asks the management API of
+ * RabbitMQ on which nodes the queues have members, and tells it by metrics, in the log and in the
+ * warnings of /readyz.
  */
 #pragma once
 
@@ -8,7 +12,7 @@
 
 struct monitor;
 
-/* Takes over the bound socket `fd`; with -1 nothing is started and NULL is returned. */
+/* Takes over the bound socket `fd`; with -1 there is no server. The settings are lent. */
 struct monitor *monitor_start(int fd, const struct config *config);
 void monitor_stop(struct monitor *monitor);
 

@@ -44,8 +44,8 @@
 
 /* Lists of batches that have come to their end. */
 
-struct entry {
-	STAILQ_ENTRY(entry) next;
+struct ended_batch {
+	STAILQ_ENTRY(ended_batch) next;
 	int64_t coupon;
 	struct ulid batch;
 	/* of a settled one: */
@@ -55,91 +55,73 @@ struct entry {
 	UT_hash_handle hh; /* while they are grouped */
 };
 
-struct entries {
-	STAILQ_HEAD(, entry) head;
-	size_t size; /* entries and their rejected receives; 0: it is empty */
+struct ended_batches {
+	STAILQ_HEAD(, ended_batch) head;
+	size_t size; /* batches and their rejected receives; 0: it is empty */
 };
 
-static void append(struct entries *entries, struct entry *entry)
+static void append(struct ended_batches *list, struct ended_batch *ended)
 {
-	STAILQ_INSERT_TAIL(&entries->head, entry, next);
-	entries->size += 1 + entry->rejected_n;
+	STAILQ_INSERT_TAIL(&list->head, ended, next);
+	list->size += 1 + ended->rejected_n;
 }
 
-static struct entry *take(struct entries *entries)
+static struct ended_batch *take(struct ended_batches *list)
 {
-	struct entry *entry = STAILQ_FIRST(&entries->head);
+	struct ended_batch *ended = STAILQ_FIRST(&list->head);
 
-	STAILQ_REMOVE_HEAD(&entries->head, next);
-	entries->size -= 1 + entry->rejected_n;
-	return entry;
+	STAILQ_REMOVE_HEAD(&list->head, next);
+	list->size -= 1 + ended->rejected_n;
+	return ended;
 }
 
-static struct entry *entries_add(struct entries *entries, int64_t coupon, const struct ulid *batch)
+static struct ended_batch *batches_add(struct ended_batches *list, int64_t coupon,
+				       const struct ulid *batch)
 {
-	struct entry *entry = checked(calloc(1, sizeof(*entry)));
+	struct ended_batch *ended = checked(calloc(1, sizeof(*ended)));
 
-	entry->coupon = coupon;
-	entry->batch = *batch;
-	append(entries, entry);
-	return entry;
+	ended->coupon = coupon;
+	ended->batch = *batch;
+	append(list, ended);
+	return ended;
 }
 
 /* Appends a list, which is empty afterwards. */
-static void entries_join(struct entries *entries, struct entries *other)
+static void batches_join(struct ended_batches *list, struct ended_batches *other)
 {
-	STAILQ_CONCAT(&entries->head, &other->head);
-	entries->size += other->size;
+	STAILQ_CONCAT(&list->head, &other->head);
+	list->size += other->size;
 	other->size = 0;
 }
 
-/* Brings the entries of each coupon together, in their order. */
-static void entries_group(struct entries *entries)
-{
-	struct entries grouped = { .size = entries->size };
-	struct entry *entry, *last, *lasts = NULL; /* the last one of each coupon */
-
-	STAILQ_INIT(&grouped.head);
-	while ((entry = STAILQ_FIRST(&entries->head))) {
-		STAILQ_REMOVE_HEAD(&entries->head, next);
-		HASH_REPLACE(hh, lasts, coupon, sizeof(entry->coupon), entry, last);
-		if (last)
-			STAILQ_INSERT_AFTER(&grouped.head, last, entry, next);
-		else
-			STAILQ_INSERT_TAIL(&grouped.head, entry, next);
-	}
-	HASH_CLEAR(hh, lasts);
-	entries->size = 0;
-	entries_join(entries, &grouped);
-}
-
 /* The first `n`, or all. Returns how many these are. */
-static size_t entries_free(struct entries *entries, size_t n)
+static size_t batches_free(struct ended_batches *list, size_t n)
 {
 	size_t freed = 0;
 
-	for (; freed < n && entries->size > 0; freed++) {
-		struct entry *entry = take(entries);
+	for (; freed < n && list->size > 0; freed++) {
+		struct ended_batch *ended = take(list);
 
-		for (size_t i = 0; i < entry->rejected_n; i++)
-			free(entry->rejected[i]);
-		free(entry->rejected);
-		free(entry);
+		for (size_t i = 0; i < ended->rejected_n; i++)
+			free(ended->rejected[i]);
+		free(ended->rejected);
+		free(ended);
 	}
 	return freed;
 }
 
-/* As entries_free(), but logs and counts them. */
-static void entries_forget(struct entries *entries, size_t n, const char *why)
+/* As batches_free(), but logs and counts them. */
+static void batches_forget(struct ended_batches *list, size_t n, const char *why)
 {
-	n = entries_free(entries, n);
+	n = batches_free(list, n);
 	if (n == 0)
 		return;
 	metrics_add(METRIC_OUTBOX_FORGOTTEN, (int64_t)n);
 	log_warn("outbox_forgotten", LOG_I("batches", n), LOG_S("why", why));
 }
 
-enum kind { KIND_SETTLED, KIND_DEAD, KINDS };
+/* How a batch has come to its end. */
+enum batch_end { END_SETTLED, END_DEAD, ENDS };
 
 /* A question, or messages to write, of copies.h; and the reply. */
 struct copy_call {
@@ -162,16 +144,16 @@ struct outboxes {
 	int64_t gather_ms;
 
 	/* of the loop */
-	struct entries settled;
-	struct entry *last;     /* of `settled` */
-	struct changes changes; /* the numbers since the last one was sent, and whose these are */
+	struct ended_batches settled;
+	struct ended_batch *last; /* of `settled` */
+	struct changes changes;   /* the numbers since the last one was sent, and whose these are */
 
 	pthread_mutex_t mutex; /* guards from here … */
-	struct entries inbox[KINDS];
+	struct ended_batches inbox[ENDS];
 	struct changes inbox_changes;
-	int origin_is_new;       /* what is in `work` was settled by another server */
-	size_t held[KINDS];      /* the sizes of `inbox` and `work` */
-	int64_t since_ms[KINDS]; /* when the oldest of them came */
+	int origin_is_new;      /* what is in `work` was settled by another server */
+	size_t held[ENDS];      /* the sizes of `inbox` and `work` */
+	int64_t since_ms[ENDS]; /* when the oldest of them came */
 	struct copy_calls asked, answered;
 	size_t copy_calls_n; /* of both, and in the thread */
 	/* … to here */
@@ -179,31 +161,31 @@ struct outboxes {
 
 	/* of the thread */
 	struct redis_client *redis;
-	struct entries work[KINDS];
+	struct ended_batches work[ENDS];
 	struct changes work_changes;
-	int64_t retry_ms[KINDS]; /* after a failure: nothing is sent before; 0: none */
-	struct backoff backoff[KINDS];
+	int64_t retry_ms[ENDS]; /* after a failure: nothing is sent before; 0: none */
+	struct backoff backoff[ENDS];
 };
 
 /* Hands a list over to the thread; afterwards it is empty. */
-static void hand_over(struct outboxes *outboxes, enum kind kind, struct entries *list)
+static void hand_over(struct outboxes *outboxes, enum batch_end end, struct ended_batches *list)
 {
 	size_t before, after;
 
 	pthread_mutex_lock(&outboxes->mutex);
-	before = outboxes->held[kind];
+	before = outboxes->held[end];
 	after = before + list->size;
 	if (after <= OUTBOXES_HELD_MAX) {
-		entries_join(&outboxes->inbox[kind], list);
-		outboxes->held[kind] = after;
+		batches_join(&outboxes->inbox[end], list);
+		outboxes->held[end] = after;
 		if (before == 0)
-			outboxes->since_ms[kind] = clock_monotonic_ms();
+			outboxes->since_ms[end] = clock_monotonic_ms();
 		if (before == 0 || (before < MANY && after >= MANY))
 			thread_wake(&outboxes->thread);
 	}
 	changes_raise(&outboxes->inbox_changes, &outboxes->changes);
 	pthread_mutex_unlock(&outboxes->mutex);
-	entries_forget(list, SIZE_MAX, "too many wait for Redis");
+	batches_forget(list, SIZE_MAX, "too many wait for Redis");
 }
 
 int outboxes_changed(struct outboxes *outboxes, const char *number)
@@ -223,8 +205,8 @@ void outboxes_origin(struct outboxes *outboxes, const struct changes *changes)
 	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));
 	pthread_mutex_lock(&outboxes->mutex);
 	outboxes->origin_is_new = 1;
-	outboxes->held[KIND_SETTLED] -= outboxes->inbox[KIND_SETTLED].size;
-	entries_forget(&outboxes->inbox[KIND_SETTLED], SIZE_MAX, OTHER_SERVER);
+	outboxes->held[END_SETTLED] -= outboxes->inbox[END_SETTLED].size;
+	batches_forget(&outboxes->inbox[END_SETTLED], SIZE_MAX, OTHER_SERVER);
 	memset(&outboxes->inbox_changes, 0, sizeof(outboxes->inbox_changes));
 	pthread_mutex_unlock(&outboxes->mutex);
 }
@@ -232,21 +214,21 @@ void outboxes_origin(struct outboxes *outboxes, const struct changes *changes)
 void outboxes_settled(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch,
 		      int64_t at_ms)
 {
-	outboxes->last = entries_add(&outboxes->settled, coupon, batch);
+	outboxes->last = batches_add(&outboxes->settled, coupon, batch);
 	outboxes->last->at_ms = at_ms;
 }
 
 void outboxes_rejected(struct outboxes *outboxes, size_t index, int slot, const char *reason,
 		       const struct user_id *user)
 {
-	struct entry *entry = outboxes->last;
+	struct ended_batch *ended = outboxes->last;
 	char batch[ULID_SIZE], **text;
 
-	entry->rejected = checked(
-		realloc(entry->rejected, (entry->rejected_n + 1) * sizeof(*text)));
-	text = &entry->rejected[entry->rejected_n++];
+	ended->rejected = checked(
+		realloc(ended->rejected, (ended->rejected_n + 1) * sizeof(*text)));
+	text = &ended->rejected[ended->rejected_n++];
 	outboxes->settled.size++;
-	check(asprintf(text, "%s:%zu:%d:%s:%s", ulid_format(&entry->batch, batch), index, slot,
+	check(asprintf(text, "%s:%zu:%d:%s:%s", ulid_format(&ended->batch, batch), index, slot,
 		       reason, user->text) > 0);
 }
 
@@ -254,17 +236,17 @@ void outboxes_send(struct outboxes *outboxes)
 {
 	if (outboxes->settled.size == 0)
 		return;
-	hand_over(outboxes, KIND_SETTLED, &outboxes->settled);
+	hand_over(outboxes, END_SETTLED, &outboxes->settled);
 	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));
 }
 
 void outboxes_dead(struct outboxes *outboxes, int64_t coupon, const struct ulid *batch)
 {
-	struct entries list = { .size = 0 };
+	struct ended_batches list = { .size = 0 };
 
 	STAILQ_INIT(&list.head);
-	entries_add(&list, coupon, batch);
-	hand_over(outboxes, KIND_DEAD, &list);
+	batches_add(&list, coupon, batch);
+	hand_over(outboxes, END_DEAD, &list);
 }
 
 static void copy_call_add(struct outboxes *outboxes, struct copy_call *call)
@@ -335,65 +317,57 @@ int outboxes_copies_end(struct outboxes *outboxes, struct copies *copies)
 
 /* The thread: waiting */
 
-/* When batches of the kind are to be sent; INT64_MAX: there are none. */
-static int64_t kind_due_ms(const struct outboxes *outboxes, enum kind kind)
+/* When batches of the end are to be sent; INT64_MAX: there are none. */
+static int64_t end_due_ms(const struct outboxes *outboxes, enum batch_end end)
 {
-	if (outboxes->held[kind] == 0)
+	if (outboxes->held[end] == 0)
 		return INT64_MAX;
-	if (outboxes->retry_ms[kind])
-		return outboxes->retry_ms[kind];
-	return outboxes->held[kind] >= MANY ? 0 : outboxes->since_ms[kind] + outboxes->gather_ms;
-}
-
-/* Until when there is nothing to do, but for a while at most; 0: there is something. */
-static int64_t idle_until_ms(const struct outboxes *outboxes)
-{
-	int64_t now_ms = clock_monotonic_ms(), until_ms = now_ms + WAIT_MS;
-
-	for (enum kind kind = 0; kind < KINDS; kind++)
-		if (kind_due_ms(outboxes, kind) < until_ms)
-			until_ms = kind_due_ms(outboxes, kind);
-	if (outboxes->stop_by_ms || until_ms <= now_ms || !STAILQ_EMPTY(&outboxes->asked))
-		return 0;
-	return until_ms;
-}
-
-/* Whether batches of the kind are sent now; while it stops, those that did not fail before. */
-static int kind_is_due(const struct outboxes *outboxes, enum kind kind)
-{
-	if (outboxes->stop_by_ms)
-		return outboxes->held[kind] > 0 && !outboxes->retry_ms[kind] &&
-		       clock_monotonic_ms() < outboxes->stop_by_ms;
-	return kind_due_ms(outboxes, kind) <= clock_monotonic_ms();
+	if (outboxes->retry_ms[end])
+		return outboxes->retry_ms[end];
+	return outboxes->held[end] >= MANY ? 0 : outboxes->since_ms[end] + outboxes->gather_ms;
 }
 
 /* Waits until there is something to send, and takes it. 0: the thread is to end. */
-static int work_take(struct outboxes *outboxes, int is_due[KINDS], struct copy_calls *calls)
+static int work_take(struct outboxes *outboxes, int is_due[ENDS], struct copy_calls *calls)
 {
-	int64_t until_ms;
+	int64_t now_ms;
 
 	pthread_mutex_lock(&outboxes->mutex);
-	while ((until_ms = idle_until_ms(outboxes))) {
+	for (;;) {
+		int64_t until_ms;
+
+		now_ms = clock_monotonic_ms();
+		until_ms = now_ms + WAIT_MS;
+		for (enum batch_end end = 0; end < ENDS; end++)
+			if (end_due_ms(outboxes, end) < until_ms)
+				until_ms = end_due_ms(outboxes, end);
+		if (outboxes->stop_by_ms || until_ms <= now_ms || !STAILQ_EMPTY(&outboxes->asked))
+			break;
 		pthread_mutex_unlock(&outboxes->mutex);
 		thread_pause(&outboxes->thread, until_ms, NULL, 0);
 		pthread_mutex_lock(&outboxes->mutex);
 	}
+
 	if (outboxes->origin_is_new) {
 		outboxes->origin_is_new = 0;
-		outboxes->held[KIND_SETTLED] -= outboxes->work[KIND_SETTLED].size;
-		entries_forget(&outboxes->work[KIND_SETTLED], SIZE_MAX, OTHER_SERVER);
+		outboxes->held[END_SETTLED] -= outboxes->work[END_SETTLED].size;
+		batches_forget(&outboxes->work[END_SETTLED], SIZE_MAX, OTHER_SERVER);
 		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
 	}
-	for (enum kind kind = 0; kind < KINDS; kind++) {
-		entries_join(&outboxes->work[kind], &outboxes->inbox[kind]);
-		is_due[kind] = kind_is_due(outboxes, kind);
+	for (enum batch_end end = 0; end < ENDS; end++) {
+		batches_join(&outboxes->work[end], &outboxes->inbox[end]);
+		/* While it stops, those are sent that did not fail before. */
+		is_due[end] = outboxes->stop_by_ms
+				      ? outboxes->held[end] > 0 && !outboxes->retry_ms[end] &&
+						now_ms < outboxes->stop_by_ms
+				      : end_due_ms(outboxes, end) <= now_ms;
 	}
 	changes_raise(&outboxes->work_changes, &outboxes->inbox_changes);
 	memset(&outboxes->inbox_changes, 0, sizeof(outboxes->inbox_changes));
 	if (!outboxes->stop_by_ms)
 		STAILQ_CONCAT(calls, &outboxes->asked);
 	pthread_mutex_unlock(&outboxes->mutex);
-	return is_due[KIND_SETTLED] || is_due[KIND_DEAD] || !outboxes->stop_by_ms;
+	return is_due[END_SETTLED] || is_due[END_DEAD] || !outboxes->stop_by_ms;
 }
 
 /* The thread: commands to Redis about batches that have come to their end, and the replies */
@@ -402,7 +376,7 @@ static int work_take(struct outboxes *outboxes, int is_due[KINDS], struct copy_c
  * Appends the command for `*at` and those of the same coupon that follow it, and moves `*at` behind
  * them. Returns how many they are.
  */
-static size_t commands_append_settled(struct redis_client *redis, const struct entry **at)
+static size_t commands_append_settled(struct redis_client *redis, const struct ended_batch **at)
 {
 	char batches[BATCHES_MAX][BATCH_SIZE], ulid[ULID_SIZE], number[NUMBER_SIZE];
 	const char *argv[REDIS_CLIENT_ARGS_MAX];
@@ -425,7 +399,7 @@ static size_t commands_append_settled(struct redis_client *redis, const struct e
 }
 
 /* As commands_append_settled(), for batches that were dead-lettered. */
-static size_t commands_append_dead(struct redis_client *redis, const struct entry **at)
+static size_t commands_append_dead(struct redis_client *redis, const struct ended_batch **at)
 {
 	char key[COUPON_KEY_SIZE], seconds[NUMBER_SIZE], batches[BATCHES_MAX][ULID_SIZE];
 	int64_t coupon = (*at)->coupon;
@@ -442,72 +416,85 @@ static size_t commands_append_dead(struct redis_client *redis, const struct entr
 	return n;
 }
 
-/*
- * Reads the reply to the command for the first `n` batches of the work. 0 when these are finished,
- * or -1; a refused addition is not, because Redis refuses it when it is out of memory.
- */
-static int command_finish(struct outboxes *outboxes, enum kind kind, size_t n)
-{
-	struct redis_client *redis = outboxes->redis;
-	redisReply *reply = redis_client_next(redis);
-	int64_t number = reply ? redis_reply_number(reply) : -1;
-
-	if (reply)
-		freeReplyObject(reply);
-	if (kind == KIND_DEAD && (reply = redis_client_next(redis))) /* to EXPIRE */
-		freeReplyObject(reply);
-	if (number < 0 && !redis_client_is_open(redis))
-		return -1;
-	if (number < 0 && kind == KIND_DEAD) {
-		for (; n > 0; n--) /* others go first */
-			append(&outboxes->work[kind], take(&outboxes->work[kind]));
-		return -1;
-	}
-	if (number < 0) {
-		entries_forget(&outboxes->work[kind], n, redis_client_error(redis));
-		return 0;
-	}
-	if (kind == KIND_SETTLED)
-		metrics_add(METRIC_OUTBOX_REMOVED, number);
-	entries_free(&outboxes->work[kind], n);
-	return 0;
-}
-
 static int is_over(const struct outboxes *outboxes)
 {
 	return outboxes->stop_by_ms && clock_monotonic_ms() >= outboxes->stop_by_ms;
 }
 
 /* Sends commands, as many as fit into one round trip. 0, or -1: some are not finished. */
-static int commands_send(struct outboxes *outboxes, enum kind kind)
+static int commands_send(struct outboxes *outboxes, enum batch_end end)
 {
-	const struct entry *at = STAILQ_FIRST(&outboxes->work[kind].head);
+	struct redis_client *redis = outboxes->redis;
+	struct ended_batches *work = &outboxes->work[end];
+	const struct ended_batch *at = STAILQ_FIRST(&work->head);
 	size_t counts[COMMANDS_MAX], n = 0;
+	redisReply *reply;
+	int64_t number;
 	int rc = 0;
 
 	for (; at && n < COMMANDS_MAX; n++)
-		counts[n] = kind == KIND_SETTLED ? commands_append_settled(outboxes->redis, &at)
-						 : commands_append_dead(outboxes->redis, &at);
-	for (size_t i = 0; i < n; i++)
-		if (is_over(outboxes) || command_finish(outboxes, kind, counts[i]))
+		counts[n] = end == END_SETTLED ? commands_append_settled(redis, &at)
+					       : commands_append_dead(redis, &at);
+
+	for (size_t i = 0; i < n; i++) {
+		if (is_over(outboxes)) {
 			rc = -1;
+			continue;
+		}
+		reply = redis_client_next(redis);
+		number = reply ? redis_reply_number(reply) : -1;
+		if (reply)
+			freeReplyObject(reply);
+		if (end == END_DEAD && (reply = redis_client_next(redis))) /* to EXPIRE */
+			freeReplyObject(reply);
+
+		if (number >= 0) {
+			if (end == END_SETTLED)
+				metrics_add(METRIC_OUTBOX_REMOVED, number);
+			batches_free(work, counts[i]);
+		} else if (!redis_client_is_open(redis)) {
+			rc = -1;
+		} else if (end == END_SETTLED) {
+			batches_forget(work, counts[i], redis_client_error(redis));
+		} else {
+			/* Redis refuses an addition when it is out of memory. Others go first. */
+			for (size_t k = 0; k < counts[i]; k++)
+				append(work, take(work));
+			rc = -1;
+		}
+	}
 	return rc;
 }
 
 /*
- * Sends what is there of the kind, as far as it fits. 0, or -1: not all. Before settled batches the
+ * Sends what is there of the end, as far as it fits. 0, or -1: not all. Before settled batches the
  * numbers are copied, in a round trip of its own, so that nothing is removed should Redis refuse it
  * or not belong to this installation. The script is loaded each time: it may have been flushed.
  */
-static int kind_send(struct outboxes *outboxes, enum kind kind)
+static int end_send(struct outboxes *outboxes, enum batch_end end)
 {
 	static const struct changes none;
-	struct entries *work = &outboxes->work[kind];
+	struct ended_batches *work = &outboxes->work[end];
+	struct ended_batches grouped = { .size = work->size };
+	struct ended_batch *ended, *last, *lasts = NULL; /* the last one of each coupon */
 	int rc = 0;
 
-	entries_group(work);
+	/* Brings the batches of each coupon together, in their order. */
+	STAILQ_INIT(&grouped.head);
+	while ((ended = STAILQ_FIRST(&work->head))) {
+		STAILQ_REMOVE_HEAD(&work->head, next);
+		HASH_REPLACE(hh, lasts, coupon, sizeof(ended->coupon), ended, last);
+		if (last)
+			STAILQ_INSERT_AFTER(&grouped.head, last, ended, next);
+		else
+			STAILQ_INSERT_TAIL(&grouped.head, ended, next);
+	}
+	HASH_CLEAR(hh, lasts);
+	work->size = 0;
+	batches_join(work, &grouped);
+
 	fault_point(FAULT_WORKER_BEFORE_REMOVE);
-	if (kind == KIND_SETTLED) {
+	if (end == END_SETTLED) {
 		redis_client_prepare(outboxes->redis, lua_settled);
 		if (is_over(outboxes) ||
 		    changes_copy(outboxes->redis, &outboxes->work_changes, &none) != RELATION_OWN)
@@ -515,61 +502,61 @@ static int kind_send(struct outboxes *outboxes, enum kind kind)
 		fault_point(FAULT_WORKER_COPIED);
 	}
 	if (rc == 0 && !is_over(outboxes))
-		rc = commands_send(outboxes, kind);
+		rc = commands_send(outboxes, end);
 	redis_client_prepared_end(outboxes->redis);
-	if (kind == KIND_SETTLED && work->size == 0)
+	if (end == END_SETTLED && work->size == 0)
 		memset(&outboxes->work_changes, 0, sizeof(outboxes->work_changes));
 	pthread_mutex_lock(&outboxes->mutex);
-	outboxes->held[kind] = outboxes->inbox[kind].size + work->size;
+	outboxes->held[end] = outboxes->inbox[end].size + work->size;
 	if (work->size == 0) /* what is held came meanwhile */
-		outboxes->since_ms[kind] = clock_monotonic_ms();
+		outboxes->since_ms[end] = clock_monotonic_ms();
 	pthread_mutex_unlock(&outboxes->mutex);
 	return rc;
 }
 
-/* Sends the command of a call, and reads its reply. */
-static void copy_call_run(struct redis_client *redis, struct copy_call *call)
-{
-	const struct copy *messages[COPIES_MESSAGES_MAX];
-	struct restore_command command;
-	char key[COUPON_KEY_SIZE];
-	const char *look[] = { RESTORE_LOOK_WORDS(
-		coupon_key(call->coupon, COUPON_KEY_COUPON, key)) };
-	redisReply *reply;
-
-	call->result = COPIES_FAILED;
-	if (!redis_client_is_open(redis))
-		return;
-	if (call->n == 0) {
-		reply = redis_client_call(redis, RESTORE_LOOK_WORDS_N, look);
-		call->is_replied = restore_look_take(&call->look, reply) == 0;
-	} else {
-		for (size_t i = 0; i < call->n; i++)
-			messages[i] = &call->messages[i];
-		restore_command_make(&command, call->coupon, lua_restore, messages, call->n);
-		reply = redis_client_call(redis, command.n, command.words);
-		call->result = restore_result_take(reply);
-		if (reply && reply->type == REDIS_REPLY_INTEGER)
-			metrics_add(METRIC_OUTBOX_RESTORED, reply->integer);
-	}
-	freeReplyObject(reply);
-}
-
-/* All of them name the process that replied: it is read before and after. */
+/*
+ * Sends the command of each call, and reads its reply. All of them name the process that replied:
+ * it is read before and after.
+ */
 static void copy_calls_run(struct outboxes *outboxes, struct copy_calls *calls)
 {
 	char before[REDIS_RUN_ID_SIZE] = "", after[REDIS_RUN_ID_SIZE] = "";
+	struct redis_client *redis = outboxes->redis;
+	const struct copy *messages[COPIES_MESSAGES_MAX];
+	struct restore_command command;
+	char key[COUPON_KEY_SIZE];
 	struct copy_call *call;
+	redisReply *reply;
 	int64_t uptime_s;
 
 	if (STAILQ_EMPTY(calls))
 		return;
-	if (redis_client_is_open(outboxes->redis))
-		redis_client_process(outboxes->redis, before, &uptime_s);
-	STAILQ_FOREACH (call, calls, next)
-		copy_call_run(outboxes->redis, call);
-	if (redis_client_is_open(outboxes->redis))
-		redis_client_process(outboxes->redis, after, &uptime_s);
+	if (redis_client_is_open(redis))
+		redis_client_process(redis, before, &uptime_s);
+	STAILQ_FOREACH (call, calls, next) {
+		call->result = COPIES_FAILED;
+		if (!redis_client_is_open(redis))
+			continue;
+		if (call->n == 0) {
+			const char *look[] = { RESTORE_LOOK_WORDS(
+				coupon_key(call->coupon, COUPON_KEY_COUPON, key)) };
+
+			reply = redis_client_call(redis, RESTORE_LOOK_WORDS_N, look);
+			call->is_replied = restore_look_take(&call->look, reply) == 0;
+		} else {
+			for (size_t i = 0; i < call->n; i++)
+				messages[i] = &call->messages[i];
+			restore_command_make(&command, call->coupon, lua_restore, messages,
+					     call->n);
+			reply = redis_client_call(redis, command.n, command.words);
+			call->result = restore_result_take(reply);
+			if (reply && reply->type == REDIS_REPLY_INTEGER)
+				metrics_add(METRIC_OUTBOX_RESTORED, reply->integer);
+		}
+		freeReplyObject(reply);
+	}
+	if (redis_client_is_open(redis))
+		redis_client_process(redis, after, &uptime_s);
 	STAILQ_FOREACH (call, calls, next) {
 		memcpy(call->process, before, sizeof(before));
 		call->is_replied &= *before && strcmp(before, after) == 0;
@@ -583,22 +570,21 @@ static void *run(void *argument)
 {
 	struct copy_calls calls = STAILQ_HEAD_INITIALIZER(calls);
 	struct outboxes *outboxes = argument;
-	int is_due[KINDS];
+	int is_due[ENDS];
 
 	while (work_take(outboxes, is_due, &calls)) {
 		redis_client_open(outboxes->redis);
 		copy_calls_run(outboxes, &calls);
-		for (enum kind kind = 0; kind < KINDS; kind++) {
-			if (!is_due[kind] || is_over(outboxes))
+		for (enum batch_end end = 0; end < ENDS; end++) {
+			if (!is_due[end] || is_over(outboxes))
 				continue;
-			if (redis_client_is_open(outboxes->redis) &&
-			    kind_send(outboxes, kind) == 0) {
-				outboxes->retry_ms[kind] = 0;
-				backoff_reset(&outboxes->backoff[kind]);
+			if (redis_client_is_open(outboxes->redis) && end_send(outboxes, end) == 0) {
+				outboxes->retry_ms[end] = 0;
+				backoff_reset(&outboxes->backoff[end]);
 			} else {
-				outboxes->retry_ms[kind] = clock_monotonic_ms() +
-							   backoff_connect_ms(
-								   &outboxes->backoff[kind]);
+				outboxes->retry_ms[end] = clock_monotonic_ms() +
+							  backoff_connect_ms(
+								  &outboxes->backoff[end]);
 			}
 		}
 	}
@@ -619,9 +605,9 @@ struct outboxes *outboxes_start(const char *redis_url, int64_t gather_ms)
 	STAILQ_INIT(&outboxes->settled.head);
 	STAILQ_INIT(&outboxes->asked);
 	STAILQ_INIT(&outboxes->answered);
-	for (enum kind kind = 0; kind < KINDS; kind++) {
-		STAILQ_INIT(&outboxes->inbox[kind].head);
-		STAILQ_INIT(&outboxes->work[kind].head);
+	for (enum batch_end end = 0; end < ENDS; end++) {
+		STAILQ_INIT(&outboxes->inbox[end].head);
+		STAILQ_INIT(&outboxes->work[end].head);
 	}
 	outboxes->redis = redis_client_new(redis_url, redis_failed);
 	check(pthread_mutex_init(&outboxes->mutex, NULL) == 0);
@@ -640,8 +626,8 @@ void outboxes_stop(struct outboxes *outboxes)
 	outboxes->stop_by_ms = clock_monotonic_ms() + OUTBOXES_STOP_MS;
 	pthread_mutex_unlock(&outboxes->mutex);
 	thread_stop(&outboxes->thread);
-	for (enum kind kind = 0; kind < KINDS; kind++)
-		entries_forget(&outboxes->work[kind], SIZE_MAX, "the worker ends");
+	for (enum batch_end end = 0; end < ENDS; end++)
+		batches_forget(&outboxes->work[end], SIZE_MAX, "the worker ends");
 	STAILQ_CONCAT(&outboxes->answered, &outboxes->asked);
 	while ((call = STAILQ_FIRST(&outboxes->answered))) {
 		STAILQ_REMOVE_HEAD(&outboxes->answered, next);

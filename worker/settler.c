@@ -24,7 +24,7 @@ void put_off_log(const struct put_off_coupon *notice)
 
 void settler_init(struct settler *settler, const struct config *config)
 {
-	settler->gate.keeper = settler->keeper;
+	settler->primary.keeper = settler->keeper;
 	settler->settle_timeout_ms = config->settle_timeout_ms;
 	settler->postgres = postgres_new(&(struct postgres_options){
 		.url = config->database_url,
@@ -48,50 +48,11 @@ void settler_fini(struct settler *settler)
 	settler->work->close(settler->state);
 }
 
-/* A statement that only reads. */
-static void read_send(struct settler *settler, enum settler_statement statement, const char *sql,
-		      int n, const struct postgres_argument *arguments, int64_t now_ms)
+void settler_read(struct settler *settler, enum settler_statement statement, const char *sql, int n,
+		  const struct postgres_argument *arguments, int64_t now_ms)
 {
 	settler->statement = statement;
 	postgres_send(settler->postgres, sql, n, arguments, now_ms + SETUP_TIMEOUT_MS);
-}
-
-/* It has ended: its rows; there are none after a failure. */
-static const PGresult *read_rows(const struct settler *settler, const char *failed_event)
-{
-	if (postgres_failure(settler->postgres) != POSTGRES_OK)
-		log_warn(failed_event, LOG_S("why", postgres_why(settler->postgres)));
-	return postgres_result(settler->postgres);
-}
-
-/* The server's durability settings. A weak setting is logged; it does not stop settling. */
-static void settings_read(struct settler *settler)
-{
-	const PGresult *rows = postgres_result(settler->postgres);
-
-	durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
-	if (postgres_failure(settler->postgres) != POSTGRES_OK)
-		durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
-				   postgres_why(settler->postgres));
-	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
-				PQgetvalue(rows, row, 1));
-	log_info("database_connected",
-		 LOG_I("backend", PQbackendPID(postgres_libpq(settler->postgres))));
-}
-
-/* A server that may not be settled on is left: the next session may be one with another. */
-static void counts_read(struct settler *settler)
-{
-	const PGresult *rows = read_rows(settler, "change_count_failed");
-	const char *why = gate_counted(&settler->gate, rows);
-
-	if (PQntuples(rows) > 0)
-		snprintf(settler->started, sizeof(settler->started), "%s", PQgetvalue(rows, 0, 7));
-	if (why && settler->gate.is_old)
-		postgres_leave(settler->postgres, why);
-	else if (why)
-		postgres_lose(settler->postgres, why);
 }
 
 void settler_retry(struct settler *settler, int64_t now_ms)
@@ -99,11 +60,6 @@ void settler_retry(struct settler *settler, int64_t now_ms)
 	metrics_add(METRIC_RETRIES, 1);
 	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	settlement_retry(settler->settlement);
-}
-
-void settler_look(struct settler *settler, const struct postgres_argument *coupons, int64_t now_ms)
-{
-	read_send(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, coupons, now_ms);
 }
 
 void settler_reply(struct settler *settler, const struct delivery *delivery)
@@ -119,30 +75,6 @@ void settler_reply(struct settler *settler, const struct delivery *delivery)
 	rc = rabbit_publisher_reply(settler->publisher, envelope->properties.reply_to,
 				    envelope->properties.correlation_id, body);
 	metrics_add(rc ? METRIC_REPLIES_LOST : METRIC_REPLIES, 1);
-}
-
-static void transaction_blocked(struct settler *settler, int64_t now_ms)
-{
-	const PGresult *result = read_rows(settler, "lock_look_failed");
-	struct lock_look look = { .n = (size_t)PQntuples(result) };
-	int64_t *ids = checked(calloc(look.n + 1, sizeof(*ids)));
-
-	for (size_t i = 0; i < look.n; i++)
-		ids[i] = strtoll(PQgetvalue(result, (int)i, 0), NULL, 10);
-	look.locked = ids;
-	settlement_blocked(settler->settlement, &look, now_ms);
-	free(ids);
-}
-
-static int64_t lock_timeout_ms(const struct settler *settler)
-{
-	const struct settlement_counts counts = settlement_counts(settler->settlement);
-	int64_t longest_ms = settler->settle_timeout_ms / 2 + 1,
-		wait_ms = counts.coupons ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
-
-	if (settlement_lock_suspect(settler->settlement))
-		return counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
-	return longest_ms < wait_ms ? longest_ms : wait_ms;
 }
 
 /* No transaction begins before this time. */
@@ -166,36 +98,46 @@ void settler_send(struct settler *settler, int n, const struct postgres_argument
 /* If the session has other settings, they are changed first (one round trip). */
 static void transaction_begin(struct settler *settler, int64_t now_ms)
 {
+	const struct settlement *settlement = settler->settlement;
+	struct settlement_counts counts;
+	int64_t wait_ms;
 	const char *name;
 
 	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
 		return;
-	if (settlement_taken(settler->settlement) > 0) {
+	if (settler->settlement->taken_n > 0) {
 		settler->work->committed(settler, now_ms);
 		return;
 	}
-	switch (gate_step(&settler->gate, postgres_since_ms(settler->postgres), now_ms)) {
-	case GATE_COUNT:
-		read_send(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
+	switch (primary_step(&settler->primary, postgres_since_ms(settler->postgres), now_ms)) {
+	case PRIMARY_COUNT:
+		settler_read(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
 		return;
-	case GATE_WAIT:
+	case PRIMARY_WAIT:
 		return;
-	case GATE_OPEN:
+	case PRIMARY_OPEN:
 		break;
 	}
-	if (!settler->work->may_begin(settler, now_ms))
+	if (settler->work->may_begin && !settler->work->may_begin(settler, now_ms))
 		return;
 	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
 		return;
+	/* A statement waits for a lock only briefly where it is likely to meet one. */
+	counts = settlement_counts(settlement);
+	if (settlement->lock_suspect)
+		wait_ms = counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
+	else
+		wait_ms = counts.coupons > 0 ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
+	if (!settlement->lock_suspect && wait_ms > settler->settle_timeout_ms / 2 + 1)
+		wait_ms = settler->settle_timeout_ms / 2 + 1;
+
 	/* Whether receives wait here that the transaction before this one could not settle. */
-	name = settlement_lock_suspect(settler->settlement) ||
-			       settlement_trial_ms(settler->settlement) < INT64_MAX
+	name = settlement->lock_suspect || settlement_trial_ms(settlement) < INT64_MAX
 		       ? APPLICATION_NAME_PUT_OFF
 		       : settler->work->application_name;
 	fault_point(FAULT_WORKER_BEFORE_BEGIN);
 	settler->statement = STATEMENT_LIMIT;
-	if (!postgres_set(settler->postgres, lock_timeout_ms(settler), name,
-			  now_ms + SETUP_TIMEOUT_MS))
+	if (!postgres_set(settler->postgres, wait_ms, name, now_ms + SETUP_TIMEOUT_MS))
 		settler->work->send(settler, now_ms);
 	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
@@ -212,12 +154,16 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 	case POSTGRES_BLOCKED:
 		log_warn("settle_blocked", LOG_S("why", why));
 		metrics_add(METRIC_BLOCKED, 1);
-		settler->work->blocked(settler, now_ms);
+		if (settler->work->blocked)
+			settler->work->blocked(settler, now_ms);
+		else
+			settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 },
+					   now_ms);
 		break;
 	case POSTGRES_CANCELLED:
 		log_warn("settle_cancelled", LOG_S("why", why));
 		metrics_add(METRIC_BLOCKED, 1);
-		settlement_cancelled(settler->settlement, now_ms);
+		settlement_blocked(settler->settlement, NULL, now_ms);
 		break;
 	case POSTGRES_REFUSED:
 		log_warn("settle_refused", LOG_S("why", why));
@@ -237,32 +183,65 @@ static void settle_ended(struct settler *settler, int64_t now_ms)
 /* Whether the transaction in flight took effect is unknown. */
 static void session_lost(struct settler *settler, int64_t now_ms)
 {
-	if (settlement_taken(settler->settlement) > 0)
+	if (settler->settlement->taken_n > 0)
 		settler_retry(settler, now_ms);
 }
 
 static void statement_ended(struct settler *settler, int64_t now_ms)
 {
+	struct postgres *postgres = settler->postgres;
+	const PGresult *rows = postgres_result(postgres); /* none after a failure */
+	int is_failed = postgres_failure(postgres) != POSTGRES_OK;
+	struct lock_look look;
+	int64_t *ids;
+	const char *why;
+
 	switch (settler->statement) {
 	case STATEMENT_SETTINGS:
-		settings_read(settler);
+		/* A weak setting is logged; it does not stop settling. */
+		durability_begin(&settler->durability, DURABILITY_POSTGRESQL);
+		if (is_failed)
+			durability_unknown(&settler->durability, DURABILITY_POSTGRESQL,
+					   postgres_why(postgres));
+		for (int row = 0; row < PQntuples(rows); row++)
+			durability_tell(&settler->durability, PQgetvalue(rows, row, 0),
+					PQgetvalue(rows, row, 1));
+		log_info("database_connected",
+			 LOG_I("backend", PQbackendPID(postgres_libpq(postgres))));
 		break;
 	case STATEMENT_COUNT:
-		counts_read(settler);
+		if (is_failed)
+			log_warn("change_count_failed", LOG_S("why", postgres_why(postgres)));
+		why = primary_counted(&settler->primary, rows);
+		if (PQntuples(rows) > 0)
+			snprintf(settler->started, sizeof(settler->started), "%s",
+				 PQgetvalue(rows, 0, 7));
+		/* A server that may not be settled on is left: the next one may be another. */
+		if (why && settler->primary.is_old)
+			postgres_leave(postgres, why);
+		else if (why)
+			postgres_lose(postgres, why);
 		break;
 	case STATEMENT_LIMIT:
-		if (postgres_failure(settler->postgres) == POSTGRES_OK) {
-			settler->work->send(settler, now_ms);
-		} else {
-			postgres_lose(settler->postgres, NULL);
+		if (is_failed) {
+			postgres_lose(postgres, NULL);
 			session_lost(settler, now_ms);
+		} else {
+			settler->work->send(settler, now_ms);
 		}
 		break;
 	case STATEMENT_SETTLE:
 		settle_ended(settler, now_ms);
 		break;
 	case STATEMENT_LOOK:
-		transaction_blocked(settler, now_ms);
+		if (is_failed)
+			log_warn("lock_look_failed", LOG_S("why", postgres_why(postgres)));
+		look.n = (size_t)PQntuples(rows);
+		look.locked = ids = checked(calloc(look.n + 1, sizeof(*ids)));
+		for (size_t i = 0; i < look.n; i++)
+			ids[i] = number_at(rows, (int)i, 0);
+		settlement_blocked(settler->settlement, &look, now_ms);
+		free(ids);
 		break;
 	}
 }
@@ -271,7 +250,7 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 {
 	/* A server that Redis has left may be frozen, and never end the transaction. */
 	if (!postgres_idle(settler->postgres) && postgres_up(settler->postgres) &&
-	    gate_is_left(&settler->gate, postgres_since_ms(settler->postgres))) {
+	    primary_is_left(&settler->primary, postgres_since_ms(settler->postgres))) {
 		postgres_lose(settler->postgres, RELATION_OLD_TEXT);
 		session_lost(settler, now_ms);
 	}
@@ -279,7 +258,7 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 	case POSTGRES_NOTHING:
 		break;
 	case POSTGRES_CONNECTED:
-		read_send(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
+		settler_read(settler, STATEMENT_SETTINGS, sql_query_durability, 0, NULL, now_ms);
 		break;
 	case POSTGRES_ENDED:
 		statement_ended(settler, now_ms);
@@ -298,10 +277,9 @@ int64_t settler_deadline_ms(const struct settler *settler)
 
 	if (!postgres_idle(settler->postgres))
 		return deadline_ms;
-	if (!settler->gate.is_open)
-		return gate_deadline_ms(&settler->gate, clock_monotonic_ms());
-	if (settlement_counts(settler->settlement).waiting > 0 ||
-	    settlement_taken(settler->settlement) > 0)
+	if (!settler->primary.is_open)
+		return primary_deadline_ms(&settler->primary, clock_monotonic_ms());
+	if (settlement_counts(settler->settlement).waiting > 0 || settler->settlement->taken_n > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))
 		due_ms = begin_ms(settler);

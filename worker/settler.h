@@ -4,7 +4,7 @@
  * session of its own. There are two kinds of work, each with a loop of its own (main.c), so that
  * neither waits for the other:
  *
- *	              receives (receives.c)             uses (uses.c)
+ *	              receives (work_receives.c)        uses (work_uses.c)
  *	read          a message of receives             a message of uses
  *	may_begin     always                            Redis knows the session
  *	send          settle()                          use()
@@ -17,7 +17,7 @@
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
  * less. What arrives later than that, in an idle system, does not wait.
  *
- * Nothing is settled in a new session of PostgreSQL before its gate is open (gate.h).
+ * Nothing is settled in a new session of PostgreSQL before its numbers were compared (primary.h).
  */
 #pragma once
 
@@ -25,10 +25,10 @@
 #include "common/postgres/session.h"
 #include "common/program/durability.h"
 #include "common/rabbit/publisher.h"
-#include "worker/gate.h"
+#include "worker/primary.h"
 #include "worker/metrics.h"
 #include "worker/outboxes.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 /*
  * How long a statement waits for a lock. Longer than a settlement that another worker waits for;
@@ -73,20 +73,22 @@ struct work {
 	/* Decodes a batch, for struct unpack. */
 	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
 				 const char **error);
-	/* Before each transaction, in the idle session: whether one may begin. */
+	/* Before each transaction, in the idle session: whether one may begin. NULL: it may. */
 	int (*may_begin)(struct settler *settler, int64_t now_ms);
 	/* Sends the statement for the transaction in flight. */
 	void (*send)(struct settler *settler, int64_t now_ms);
-	/* It met a lock, and did nothing. Ends in settlement_blocked(), now or after a look. */
+	/*
+	 * It met a lock, and did nothing. Ends in settlement_blocked() after a look. NULL: without.
+	 */
 	void (*blocked)(struct settler *settler, int64_t now_ms);
 	/*
 	 * It is committed. Ends in settlement_commit(); or, where it has to be tried again at
 	 * `due_ms`, it is called again then, unless the session is lost before.
 	 */
 	void (*committed)(struct settler *settler, int64_t now_ms);
-	/* RabbitMQ has confirmed the dead letter of this batch. */
+	/* RabbitMQ has confirmed the dead letter of this batch. May be NULL. */
 	void (*dead_lettered)(void *state, int64_t coupon, const struct ulid *batch);
-	/* In each turn of the loop, after the acks. Returns when the next one is due. */
+	/* In each turn of the loop, after the acks. Returns when the next is due. May be NULL. */
 	int64_t (*turn)(struct settler *settler, const struct rabbit_link *consumer,
 			int64_t now_ms);
 };
@@ -108,7 +110,7 @@ struct settler {
 	struct postgres *postgres;
 	enum settler_statement statement; /* the last one */
 	struct durability durability;
-	struct gate gate;
+	struct primary primary;
 	struct backoff backoff;
 	char started[SETTLER_STARTED_SIZE]; /* when the server was started, as a text */
 	int64_t due_ms;                     /* no transaction before this time */
@@ -133,8 +135,9 @@ void put_off_log(const struct put_off_coupon *notice);
 /* Sends the statement with its arguments. */
 void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
 		  int64_t now_ms);
-/* Looks which of these coupons are locked, for settlement_blocked(). */
-void settler_look(struct settler *settler, const struct postgres_argument *coupons, int64_t now_ms);
+/* Sends a statement that only reads, as STATEMENT_LOOK: which of these coupons are locked. */
+void settler_read(struct settler *settler, enum settler_statement statement, const char *sql, int n,
+		  const struct postgres_argument *arguments, int64_t now_ms);
 /*
  * Sends `reply` to the gateway that waits for this delivery, if one does. A lost reply does no
  * harm: at its deadline the gateway looks a receive up, and tells that a use is unknown, after

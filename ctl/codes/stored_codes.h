@@ -5,7 +5,6 @@
 #pragma once
 
 #include "codes/book.h"
-#include "codes/key.h"
 #include "ctl/store.h"
 
 struct stored {

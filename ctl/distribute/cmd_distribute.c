@@ -266,7 +266,7 @@ static int distribute_run(struct ctl *ctl)
 	PGresult *row;
 
 	options_read(&one, &ctl->args);
-	gateway_address_read(&one.plan.address, &ctl->config, CTL_AWAY);
+	gateway_address_read(&one.plan.address, &ctl->config, 0, CTL_AWAY);
 	db = store_postgres_open(ctl);
 	store_by_set(db, ctl);
 	row = store_coupon_row(db, sql_query_coupon_issued, one.plan.coupon);

@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/message.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 #include "worker/settler.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ static void settlement_check(const struct message *message)
 	struct settle_args args;
 	int has_codes = 0;
 
-	settlement_add(settlement, 1, message, 0, NULL);
+	settlement_add(settlement, delivery_new(1, message, NULL), 0);
 	check(settlement_take(settlement, 1, 0) == message->receives_n);
 	settle_args_init(&args);
 	settlement_args_fill(&args, settlement);
@@ -113,7 +113,8 @@ static void envelope_drop(void *envelope)
 	envelopes--;
 }
 
-static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+static void *batch_envelope(const void *whole, const char *text, size_t len,
+			    const struct ulid *batch)
 {
 	(void)batch;
 	check(!memchr(text, '\n', len));
@@ -132,7 +133,7 @@ static void arrival_check(const char *body, size_t len)
 	unpack->settlement = settlement_new(envelope_drop, NULL, 16, 16);
 	unpack->arena = arena;
 	unpack->read = receives_read;
-	unpack->part_new = part_new;
+	unpack->batch_envelope = batch_envelope;
 	envelopes = 1;
 	unpack_add(unpack, 1, body, len, 0, unpack);
 	while (settlement_take(unpack->settlement, 100, 0) > 0)

@@ -1,5 +1,5 @@
 /*
- * The workers: the real books of settlement (worker/consume/settlement.c) between the broker and
+ * The workers: the real books of settlement (worker/settlement.c) between the broker and
  * the database. A worker may crash or lose its connection at any event.
  */
 #pragma once
@@ -34,7 +34,8 @@ static void worker_connection_cut(struct worker_rig *worker)
 	settlement_reset(worker->settlement);
 }
 
-static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+static void *batch_envelope(const void *whole, const char *text, size_t len,
+			    const struct ulid *batch)
 {
 	uint64_t *reply_to = malloc(sizeof(*reply_to));
 
@@ -55,7 +56,7 @@ static void settlement_make(struct worker_rig *worker)
 	worker->settlement = settlement_new(free, notice_ignore, PREFETCH / 4, PREFETCH);
 	worker->unpack.settlement = worker->settlement;
 	worker->unpack.read = receives_read;
-	worker->unpack.part_new = part_new;
+	worker->unpack.batch_envelope = batch_envelope;
 }
 
 static void worker_crash(struct worker_rig *worker)

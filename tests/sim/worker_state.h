@@ -9,7 +9,7 @@
 #define OUTCOME_ISSUED WORKER_ISSUED
 #define OUTCOME_REPEATED WORKER_REPEATED
 #define OUTCOME_REJECTED WORKER_REJECTED
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 #undef OUTCOME_ISSUED
 #undef OUTCOME_REPEATED
 #undef OUTCOME_REJECTED

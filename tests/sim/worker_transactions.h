@@ -10,8 +10,8 @@ enum database_says { SAYS_COMMITTED, SAYS_REFUSED, SAYS_BLOCKED, SAYS_CANCELLED,
 /* A worker's reply to the gateway that waits for it. */
 static void replies_send(const struct worker_rig *worker)
 {
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+	for (size_t i = 0; i < worker->settlement->taken_n; i++) {
+		const struct delivery *delivery = worker->settlement->taken[i];
 		uint64_t reply_to = *(uint64_t *)delivery->envelope;
 		static struct reply reply;
 		char *text;
@@ -43,15 +43,14 @@ static void outbox_removed(void *context, uint64_t a, uint64_t b)
 
 static void outboxes_remove(const struct worker_rig *worker)
 {
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
+	for (size_t i = 0; i < worker->settlement->taken_n; i++) {
+		const struct delivery *delivery = worker->settlement->taken[i];
 		struct outbox_removal *removal;
 
 		if (!delivery_is_settled_by_part(delivery) || fault(FAULT_REMOVAL))
 			continue;
 		removal = malloc(sizeof(*removal));
-		*removal = (struct outbox_removal){ delivery->message->coupon,
-						    delivery->message->batch };
+		*removal = (struct outbox_removal){ delivery->coupon, delivery->batch };
 		event_in(1, 40, outbox_removed, removal, 0, 0);
 	}
 }
@@ -75,9 +74,9 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 	worker->transaction = 0;
 	switch ((enum database_says)says) {
 	case SAYS_COMMITTED:
-		for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-			for (size_t j = settlement_taken_at(worker->settlement, i)->first;
-			     j < settlement_taken_at(worker->settlement, i)->end; j++, position++)
+		for (size_t i = 0; i < worker->settlement->taken_n; i++)
+			for (size_t j = worker->settlement->taken[i]->first;
+			     j < worker->settlement->taken[i]->end; j++, position++)
 				assert_int_equal(settlement_outcome(worker->settlement, position,
 								    worker->outcomes[position]),
 						 0);
@@ -92,7 +91,7 @@ static void transaction_told(void *context, uint64_t transaction, uint64_t says)
 		blocked(worker);
 		break;
 	case SAYS_CANCELLED:
-		settlement_cancelled(worker->settlement, sim.now_ms);
+		settlement_blocked(worker->settlement, NULL, sim.now_ms);
 		break;
 	case SAYS_FAILED:
 		settlement_retry(worker->settlement);
@@ -106,16 +105,16 @@ static void transaction_run(struct worker_rig *worker)
 {
 	size_t position = 0;
 
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(worker->settlement, i);
-		const struct delivery_message *m = delivery->message;
+	for (size_t i = 0; i < worker->settlement->taken_n; i++) {
+		const struct delivery *delivery = worker->settlement->taken[i];
 
 		for (size_t j = delivery->first; j < delivery->end; j++) {
-			struct receive receive = { m->coupon, m->receives[j].user, m->batch,
-						   (int)j };
-			enum settled settled = database_settle_one(&receive, m->receives[j].slot,
-								   m->generation,
-								   m->seq + (int64_t)j);
+			struct receive receive = { delivery->coupon, delivery->receives[j].user,
+						   delivery->batch, (int)j };
+			enum settled settled = database_settle_one(&receive,
+								   delivery->receives[j].slot,
+								   delivery->generation,
+								   delivery->seq + (int64_t)j);
 
 			worker->outcomes[position++] = (struct outcome){
 				settled == SETTLED_ISSUED     ? WORKER_ISSUED
@@ -129,8 +128,8 @@ static void transaction_run(struct worker_rig *worker)
 
 static int transaction_has_poison(const struct worker_rig *worker)
 {
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++)
-		if (settlement_taken_at(worker->settlement, i)->message->coupon == POISON_COUPON)
+	for (size_t i = 0; i < worker->settlement->taken_n; i++)
+		if (worker->settlement->taken[i]->coupon == POISON_COUPON)
 			return 1;
 	return 0;
 }
@@ -138,8 +137,8 @@ static int transaction_has_poison(const struct worker_rig *worker)
 /* Another session locks one coupon at random times, for a while. */
 static int transaction_is_locked(const struct worker_rig *worker)
 {
-	for (size_t i = 0; i < settlement_taken(worker->settlement); i++) {
-		int64_t coupon = settlement_taken_at(worker->settlement, i)->message->coupon;
+	for (size_t i = 0; i < worker->settlement->taken_n; i++) {
+		int64_t coupon = worker->settlement->taken[i]->coupon;
 
 		if (fault(FAULT_LOCK) && coupon != POISON_COUPON) {
 			locked.coupon = coupon;

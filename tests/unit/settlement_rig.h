@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,7 @@ static inline void add_coupon(struct settlement *s, uint64_t tag, int64_t coupon
 	message.receives_n = receives;
 	for (size_t i = 0; i < receives; i++)
 		message.receives[i].user = user_id_of_number((int64_t)(tag * 1000 + i));
-	settlement_add(s, tag, &message, how, envelope_make());
+	settlement_add(s, delivery_new(tag, &message, envelope_make()), how);
 }
 
 static inline void add(struct settlement *s, uint64_t tag, size_t receives, int alone)
@@ -114,8 +114,8 @@ static inline void ack_expect_none(struct settlement *s)
 
 static inline int taken_has(const struct settlement *s, uint64_t tag, size_t index)
 {
-	for (size_t i = 0; i < settlement_taken(s); i++) {
-		const struct delivery *delivery = settlement_taken_at(s, i);
+	for (size_t i = 0; i < s->taken_n; i++) {
+		const struct delivery *delivery = s->taken[i];
 
 		if (delivery->tag == tag && delivery->first <= index && index < delivery->end)
 			return 1;
@@ -125,12 +125,12 @@ static inline int taken_has(const struct settlement *s, uint64_t tag, size_t ind
 
 static inline int64_t coupon_of(const struct settlement *s, size_t i)
 {
-	return settlement_taken_at(s, i)->message->coupon;
+	return s->taken[i]->coupon;
 }
 
 static inline int taken_has_coupon(const struct settlement *s, int64_t coupon)
 {
-	for (size_t i = 0; i < settlement_taken(s); i++)
+	for (size_t i = 0; i < s->taken_n; i++)
 		if (coupon_of(s, i) == coupon)
 			return 1;
 	return 0;

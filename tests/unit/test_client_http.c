@@ -1,5 +1,5 @@
 /* Replies of the gateway over HTTP, in one piece and cut anywhere. */
-#include "client/http_reply.h"
+#include "client/http_response.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
  * Feeds the bytes up to `cut` and then the others, each from heap memory of its own, as long as the
  * reply is not complete. Returns how many were taken, or -1.
  */
-static long feed(struct http_reply *reply, const char *bytes, size_t len, size_t cut)
+static long feed(struct http_response *reply, const char *bytes, size_t len, size_t cut)
 {
 	long taken = 0;
 
@@ -31,7 +31,7 @@ static long feed(struct http_reply *reply, const char *bytes, size_t len, size_t
 		assert_non_null(copy);
 		memcpy(copy, bytes + at, n);
 		if (n > 0 && !reply->is_complete)
-			one = http_reply_feed(reply, copy, n);
+			one = http_response_feed(reply, copy, n);
 		taken = one < 0 ? -1 : taken + one;
 		free(copy);
 	}
@@ -43,21 +43,22 @@ static void expect(const char *text, int status, const char *body)
 {
 	char bytes[1024];
 	size_t len = (size_t)snprintf(bytes, sizeof(bytes), "%s%s", text, NEXT);
-	struct http_reply reply;
+	struct http_response reply = { 0 };
 
-	http_reply_init(&reply, MOST);
+	reply.most = MOST;
+	http_response_reset(&reply);
 	for (size_t cut = 0; cut <= strlen(text); cut++) {
 		assert_int_equal(feed(&reply, bytes, len, cut), strlen(text));
 		assert_true(reply.is_complete);
-		assert_int_equal(http_reply_status(&reply), status);
-		assert_int_equal(http_reply_text_len(&reply), strlen(body));
+		assert_int_equal(reply.parser.status_code, status);
+		assert_int_equal(http_response_text_len(&reply), strlen(body));
 		assert_memory_equal(reply.body, body, strlen(body));
-		http_reply_reset(&reply);
+		http_response_reset(&reply);
 		assert_int_equal(feed(&reply, NEXT, strlen(NEXT), 0), strlen(NEXT));
-		assert_int_equal(http_reply_status(&reply), 503);
-		http_reply_reset(&reply);
+		assert_int_equal(reply.parser.status_code, 503);
+		http_response_reset(&reply);
 	}
-	http_reply_fini(&reply);
+	free(reply.body);
 }
 
 static void test_replies(void **state)
@@ -73,28 +74,30 @@ static void test_replies(void **state)
 static void test_incomplete(void **state)
 {
 	static const char text[] = OK "Content-Length: 4\r\n\r\n{}\r\n";
-	struct http_reply reply;
+	struct http_response reply = { 0 };
 
 	(void)state;
-	http_reply_init(&reply, MOST);
+	reply.most = MOST;
+	http_response_reset(&reply);
 	for (size_t n = 1; n < sizeof(text) - 1; n++) {
-		assert_int_equal(http_reply_feed(&reply, text, n), n);
+		assert_int_equal(http_response_feed(&reply, text, n), n);
 		assert_false(reply.is_complete);
-		http_reply_reset(&reply);
+		http_response_reset(&reply);
 	}
-	http_reply_fini(&reply);
+	free(reply.body);
 }
 
 /* At whatever place it is cut, it never becomes a reply. */
 static void refused(const char *text)
 {
 	for (size_t cut = 0; cut <= strlen(text); cut++) {
-		struct http_reply reply;
+		struct http_response reply = { 0 };
 
-		http_reply_init(&reply, MOST);
+		reply.most = MOST;
+		http_response_reset(&reply);
 		assert_int_equal(feed(&reply, text, strlen(text), cut), -1);
 		assert_false(reply.is_complete);
-		http_reply_fini(&reply);
+		free(reply.body);
 	}
 }
 

@@ -1,6 +1,5 @@
 /* Spaces of codes, the book of sets, and keys. */
 #include "codes/book.h"
-#include "codes/key.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -3,7 +3,6 @@
  * is how many are made up (100,000,000 take some minutes); SEED repeats a run.
  */
 #include "codes/book.h"
-#include "codes/key.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "gateway/publish/batch.h"
 #include "common/message/message.h"
 #include "tests/unit/settlement_rig.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #define BODY                                                                               \
 	"{\"v\":1,\"batch\":\"%s\",\"coupon\":\"%d\",\"generation\":1,\"seq\":1,\"at\":1," \
@@ -121,7 +121,8 @@ static void test_not_more_bytes_than_allowed(void **state)
 	assert_int_equal(bytes, 3 * size + strlen(PACKED_HEAD PACKED_NEXT PACKED_TAIL));
 }
 
-static void *part_new(const void *whole, const char *text, size_t len, const struct ulid *batch)
+static void *batch_envelope(const void *whole, const char *text, size_t len,
+			    const struct ulid *batch)
 {
 	(void)text;
 	(void)len;
@@ -136,7 +137,7 @@ static void unpack(struct settlement *s, const char *body, size_t len, unsigned 
 	struct unpack unpack = { .settlement = s,
 				 .arena = json_arena_new(),
 				 .read = receives_read,
-				 .part_new = part_new };
+				 .batch_envelope = batch_envelope };
 
 	unpack_add(&unpack, tag++, body, len, how, envelope_make());
 	json_arena_free(unpack.arena);
@@ -156,10 +157,10 @@ static void test_the_worker_finds_each_batch(void **state)
 	assert_int_equal(settlement_counts(s).held, 1);
 	assert_int_equal(settlement_take(s, 150, 0), 150);
 	for (size_t i = 0; i < 150; i++) {
-		const struct delivery *delivery = settlement_taken_at(s, i);
+		const struct delivery *delivery = s->taken[i];
 
-		assert_int_equal(delivery->message->coupon, 1000 + i);
-		assert_string_equal(delivery->message->receives[0].tail, "kkk");
+		assert_int_equal(delivery->coupon, 1000 + i);
+		assert_string_equal(delivery->receives[0].tail, "kkk");
 		assert_int_equal(delivery->position, i);
 	}
 	settlement_commit(s);
@@ -223,10 +224,10 @@ static void test_users_are_as_they_were(void **state)
 	unpack(s, packet_body(packet, buffer), packet->bytes, 0);
 	assert_int_equal(settlement_take(s, 100, 0), HOSTILE_N);
 	for (size_t i = 0; i < HOSTILE_N; i++) {
-		const struct delivery_message *message = settlement_taken_at(s, i)->message;
+		const struct delivery *delivery = s->taken[i];
 
-		assert_int_equal(message->coupon, 1000 + i);
-		assert_string_equal(message->receives[0].user.text, hostile[i].user);
+		assert_int_equal(delivery->coupon, 1000 + i);
+		assert_string_equal(delivery->receives[0].user.text, hostile[i].user);
 	}
 	settlement_commit(s);
 	assert_int_equal(settlement_ack(s, &tag, &multiple), 1);

@@ -40,7 +40,7 @@ static size_t item_of(const struct model *model, const struct delivery *delivery
 
 static int model_is_locked(const struct model *model, const struct settlement *s)
 {
-	for (size_t i = 0; i < settlement_taken(s); i++)
+	for (size_t i = 0; i < s->taken_n; i++)
 		if (model->locked & 1u << coupon_of(s, i))
 			return 1;
 	return 0;
@@ -56,7 +56,7 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 		if (how == 1 && model->locked & 1u << coupon)
 			locked[n++] = coupon;
 	if (how == 2)
-		settlement_cancelled(s, model->now_ms);
+		settlement_blocked(s, NULL, model->now_ms);
 	else
 		blocked_by(s, locked, n, model->now_ms);
 }
@@ -64,7 +64,7 @@ static void model_blocked(struct model *model, struct settlement *s, int how)
 /* A copy of a parked delivery, from the parking queue. */
 static void model_park(struct model *model, struct settlement *s, const struct delivery *delivery)
 {
-	add_coupon(s, model->next_tag, delivery->message->coupon, delivery->message->receives_n,
+	add_coupon(s, model->next_tag, delivery->coupon, delivery->receives_n,
 		   SETTLEMENT_FROM_PARKING);
 	model_add(model, 1);
 	model->truth[item_of(model, delivery)] = FINISHED;
@@ -77,26 +77,26 @@ static void model_park(struct model *model, struct settlement *s, const struct d
  */
 static void model_commit(struct model *model, const struct settlement *s)
 {
-	for (size_t i = 0; i < settlement_taken(s); i++) {
-		const struct delivery *delivery = settlement_taken_at(s, i);
+	for (size_t i = 0; i < s->taken_n; i++) {
+		const struct delivery *delivery = s->taken[i];
 		size_t item = item_of(model, delivery);
 
 		for (size_t j = delivery->first; j < delivery->end; j++) {
 			assert_false(model->settled[item] & 1u << j);
 			model->settled[item] |= 1u << j;
 		}
-		if (model->settled[item] == (1u << delivery->message->receives_n) - 1)
+		if (model->settled[item] == (1u << delivery->receives_n) - 1)
 			model->truth[item] = FINISHED;
-		else if (delivery->end == delivery->message->receives_n)
+		else if (delivery->end == delivery->receives_n)
 			assert_true(model->refused[item]);
 	}
 }
 
 static void model_refuse(struct model *model, const struct settlement *s)
 {
-	const struct delivery *delivery = settlement_taken_at(s, 0);
+	const struct delivery *delivery = s->taken[0];
 
-	if (settlement_taken(s) == 1 && delivery->end - delivery->first == 1)
+	if (s->taken_n == 1 && delivery->end - delivery->first == 1)
 		model->refused[item_of(model, delivery)] = 1;
 }
 
@@ -210,12 +210,12 @@ static void history_step(struct history *history)
 		break;
 	case 4:
 	case 5:
-		if (settlement_taken(s) == 0)
+		if (s->taken_n == 0)
 			settlement_take(s, 1 + random_below(history, 20), history->model.now_ms);
 		break;
 	case 6:
 	case 7:
-		if (settlement_taken(s) > 0)
+		if (s->taken_n > 0)
 			transaction_ends(history);
 		break;
 	case 8:
@@ -241,7 +241,7 @@ static void history_end(struct history *history)
 {
 	struct model *model = &history->model;
 
-	if (settlement_taken(history->s) > 0)
+	if (history->s->taken_n > 0)
 		settlement_retry(history->s);
 	for (int turn = 0; turn < 1000; turn++, model->now_ms += 100) {
 		while (forward_next(history))

@@ -18,7 +18,7 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 		for (uint64_t i = 1; i <= 13; i++)
 			add_coupon(s, base + i, (int64_t)i, 2, 0);
 		for (; settlement_take(s, 1000, now_ms) > 0; runs++) {
-			assert_int_equal(settlement_lock_suspect(s), runs > 0);
+			assert_int_equal(s->lock_suspect, runs > 0);
 			if (taken_has_coupon(s, locked))
 				blocked(s, now_ms);
 			else
@@ -34,7 +34,7 @@ static void test_a_locked_coupon_is_found_and_put_off(void **state)
 		now_ms = settlement_trial_ms(s);
 		assert_int_equal(settlement_take(s, 1000, now_ms - 1), 0);
 		assert_int_equal(settlement_take(s, 1000, now_ms), 2);
-		assert_int_equal(settlement_lock_suspect(s), 1);
+		assert_int_equal(s->lock_suspect, 1);
 		commit_resumes(s, locked);
 		assert_int_equal(settlement_counts(s).coupons, 0);
 		while (settlement_counts(s).held > 0) {
@@ -56,7 +56,7 @@ static void test_arrivals_of_a_locked_coupon_stay_apart(void **state)
 	add_coupon(s, 3, 8, 1, 0);
 	assert_int_equal(settlement_take(s, 100, 1), 1);
 	assert_int_equal(coupon_of(s, 0), 8);
-	assert_int_equal(settlement_lock_suspect(s), 0);
+	assert_int_equal(s->lock_suspect, 0);
 	settlement_commit(s);
 	ack_expect(s, 3, 0);
 	/* Both go into the trial, and a lost connection keeps them where they are. */
@@ -86,7 +86,7 @@ static void test_many_locked_coupons_are_put_off_together(void **state)
 	}
 	assert_int_equal(put_off, 6);
 	assert_int_equal(settlement_take(s, 100, 1), 6);
-	assert_int_equal(settlement_lock_suspect(s), 1);
+	assert_int_equal(s->lock_suspect, 1);
 	settlement_commit(s);
 	/* One trial for all: the four that are locked still do not hold up the two others. */
 	assert_int_equal(settlement_take(s, 100, 1000), 6);
@@ -149,7 +149,7 @@ static void test_a_coupon_that_is_too_slow_goes_in_steps(void **state)
 			continue;
 		assert_true(++runs < 60);
 		if (taken_has_coupon(s, 7) && taken > 3) {
-			settlement_cancelled(s, now_ms);
+			settlement_blocked(s, NULL, now_ms);
 			continue;
 		}
 		settled += taken;
@@ -170,7 +170,7 @@ static void test_slow_trials_leave_time_to_the_others(void **state)
 
 	add_coupon(s, 1, 7, 40, 0);
 	assert_int_equal(settlement_take(s, 100, 0), 40);
-	settlement_cancelled(s, 5000);
+	settlement_blocked(s, NULL, 5000);
 	assert_int_equal(notice_of(s).failures, 1);
 	assert_int_equal(settlement_take(s, 100, 6000), 20);
 	settlement_commit(s);

@@ -72,7 +72,7 @@ static void test_bisect_goes_on_within_a_message(void **state)
 
 			add(s, ++tag, n, 0);
 			for (; settlement_take(s, 1000, 0) > 0; runs++) {
-				const struct delivery *delivery = settlement_taken_at(s, 0);
+				const struct delivery *delivery = s->taken[0];
 
 				if (taken_has(s, tag, bad)) {
 					settlement_refuse(s, "23514");
@@ -128,7 +128,7 @@ static void test_parts_have_their_outcomes(void **state)
 	assert_int_equal(settlement_take(s, 1000, 0), 2);
 	settlement_retry(s);
 	assert_int_equal(settlement_take(s, 1000, 0), 2);
-	assert_int_equal(settlement_taken_at(s, 0)->first, 2);
+	assert_int_equal(s->taken[0]->first, 2);
 	assert_int_equal(settlement_outcome(s, 1,
 					    (struct outcome){ OUTCOME_REJECTED,
 							      REASON_SLOT_TAKEN }),
@@ -137,8 +137,8 @@ static void test_parts_have_their_outcomes(void **state)
 					    (struct outcome){ OUTCOME_REJECTED,
 							      REASON_SLOT_TAKEN }),
 			 -1);
-	assert_int_equal(settlement_taken_at(s, 0)->outcomes[3].kind, OUTCOME_REJECTED);
-	assert_int_equal(settlement_taken_at(s, 0)->outcomes[2].kind, OUTCOME_ISSUED);
+	assert_int_equal(s->taken[0]->outcomes[3].kind, OUTCOME_REJECTED);
+	assert_int_equal(s->taken[0]->outcomes[2].kind, OUTCOME_ISSUED);
 	settlement_commit(s);
 	ack_expect(s, 1, 0); /* no receive was refused alone */
 }

@@ -3,7 +3,7 @@
  * keeper.
  */
 #include "keeper/coupon_state.h"
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 #include "worker/settler.h"
 
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static struct settlement *taken_make(size_t receives, const char *key)
 		message.receives[i].slot = 7;
 		strcpy(message.receives[i].tail, key);
 	}
-	settlement_add(s, 1, &message, 0, NULL);
+	settlement_add(s, delivery_new(1, &message, NULL), 0);
 	assert_int_equal(settlement_take(s, 1000, 0), receives);
 	return s;
 }
@@ -65,7 +65,7 @@ static void test_reply(void **state)
 	(void)state;
 	settlement_outcome(s, 1, (struct outcome){ OUTCOME_REJECTED, REASON_SLOT_TAKEN });
 	settlement_outcome(s, 2, (struct outcome){ OUTCOME_REPEATED, REASON_NONE });
-	delivery_reply(settlement_taken_at(s, 0), &reply);
+	delivery_reply(s->taken[0], &reply);
 	len = reply_write(&reply, text);
 	assert_string_equal(text,
 			    "{\"v\":1,\"batch\":\"01ARZ3NDEKTSV4RRFFQ69G5FAV\",\"outcomes\":"
@@ -80,7 +80,7 @@ static void test_settled_by_its_last_part(void **state)
 	struct delivery *delivery = delivery_new(2, &message, NULL);
 
 	(void)state;
-	assert_true(delivery_is_settled_by_part(settlement_taken_at(s, 0)));
+	assert_true(delivery_is_settled_by_part(s->taken[0]));
 	delivery_part_limit(delivery, 2);
 	assert_false(delivery_is_settled_by_part(delivery));
 	assert_int_equal(delivery_part_committed(delivery), DELIVERY_WAITING);
@@ -147,7 +147,7 @@ static void test_arguments_with_a_code(void **state)
 	strcpy(message.receives[1].tail, "\t17.5");
 	settlement_free(s);
 	s = settlement_new(NULL, NULL, 16, 16);
-	settlement_add(s, 1, &message, 0, NULL);
+	settlement_add(s, delivery_new(1, &message, NULL), 0);
 	settlement_take(s, 1000, 0);
 	settle_args_init(&args);
 	settlement_args_fill(&args, s);

@@ -1,4 +1,4 @@
-#include "client/http_reply.h"
+#include "client/http_response.h"
 
 #include "common/check.h"
 
@@ -8,19 +8,7 @@
 
 #define ROOM 512 /* at first */
 
-void http_reply_init(struct http_reply *reply, size_t most)
-{
-	*reply = (struct http_reply){ .most = most };
-	http_reply_reset(reply);
-}
-
-void http_reply_fini(struct http_reply *reply)
-{
-	free(reply->body);
-	reply->body = NULL;
-}
-
-void http_reply_reset(struct http_reply *reply)
+void http_response_reset(struct http_response *reply)
 {
 	http_parser_init(&reply->parser, HTTP_RESPONSE);
 	reply->parser.data = reply;
@@ -28,10 +16,10 @@ void http_reply_reset(struct http_reply *reply)
 	reply->is_complete = 0;
 }
 
-/* Not 0 ends the parser; 1 and 2 would mean that the body is absent. */
+/* A result other than 0 ends the parser; 1 and 2 would mean that the body is absent. */
 static int on_head(http_parser *parser)
 {
-	const struct http_reply *reply = parser->data;
+	const struct http_response *reply = parser->data;
 	int is_wrong = parser->http_major != 1 || parser->http_minor != 1 ||
 		       parser->status_code < 200 || parser->flags & F_CHUNKED ||
 		       parser->content_length == UINT64_MAX || /* it has none */
@@ -42,7 +30,7 @@ static int on_head(http_parser *parser)
 
 static int on_body(http_parser *parser, const char *at, size_t len)
 {
-	struct http_reply *reply = parser->data;
+	struct http_response *reply = parser->data;
 
 	if (reply->room - reply->len < len) {
 		size_t room = reply->room ? 2 * reply->room : ROOM;
@@ -57,14 +45,14 @@ static int on_body(http_parser *parser, const char *at, size_t len)
 
 static int on_complete(http_parser *parser)
 {
-	struct http_reply *reply = parser->data;
+	struct http_response *reply = parser->data;
 
 	reply->is_complete = 1;
 	http_parser_pause(parser, 1);
 	return 0;
 }
 
-long http_reply_feed(struct http_reply *reply, const char *bytes, size_t len)
+long http_response_feed(struct http_response *reply, const char *bytes, size_t len)
 {
 	static const http_parser_settings settings = { .on_headers_complete = on_head,
 						       .on_body = on_body,
@@ -75,12 +63,7 @@ long http_reply_feed(struct http_reply *reply, const char *bytes, size_t len)
 	return error == HPE_OK || (error == HPE_PAUSED && reply->is_complete) ? (long)taken : -1;
 }
 
-int http_reply_status(const struct http_reply *reply)
-{
-	return reply->parser.status_code;
-}
-
-size_t http_reply_text_len(const struct http_reply *reply)
+size_t http_response_text_len(const struct http_response *reply)
 {
 	size_t len = reply->len;
 

@@ -1,13 +1,15 @@
 /*
- * Whether the worker may settle in its session of PostgreSQL.
+ * Whether the worker may settle in its session of PostgreSQL: whether its server is the one that
+ * counts.
  *
  * Nothing is settled in a new session of PostgreSQL before its numbers were compared with their
  * copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it is
- * behind, the comparison is repeated; couponctl recover ends that. So it is while Redis does not
- * belong to this PostgreSQL, or follows another server; then the worker does not consume, either.
+ * behind, the comparison is repeated; couponctl recover ends that. It is also repeated while Redis
+ * does not belong to this PostgreSQL, or follows another server; then the worker does not consume,
+ * either.
  * A standby is left: a session that outlives its promotion was compared before it.
  *
- * The worker's loop.
+ * Only the worker's loops.
  */
 #pragma once
 
@@ -16,8 +18,8 @@
 
 #include <libpq-fe.h>
 
-/* Opens once the numbers were compared. */
-struct gate {
+/* Open once the numbers were compared. */
+struct primary {
 	struct keeper *keeper;     /* reads the copy */
 	struct outboxes *outboxes; /* are told whose numbers they copy; NULL: none */
 
@@ -33,22 +35,22 @@ struct gate {
 	int is_old; /* the server of the last session that was compared */
 };
 
-enum gate_state {
-	GATE_OPEN,
-	GATE_COUNT, /* the numbers are to be read, by sql_query_change_counts */
-	GATE_WAIT
+enum primary_state {
+	PRIMARY_OPEN,
+	PRIMARY_COUNT, /* the numbers are to be read, by sql_query_change_counts */
+	PRIMARY_WAIT
 };
 
 /* While the session is idle, before each transaction. `since_ms`: when it was connected. */
-enum gate_state gate_step(struct gate *gate, int64_t since_ms, int64_t now_ms);
+enum primary_state primary_step(struct primary *primary, int64_t since_ms, int64_t now_ms);
 /*
  * The numbers were read; after a failure, without rows, the comparison is repeated. Returns NULL,
  * or why the session is to be left: `is_old`, or a standby.
  */
-const char *gate_counted(struct gate *gate, const PGresult *rows);
+const char *primary_counted(struct primary *primary, const PGresult *rows);
 /* Compares again, with a copy that is read from now on. */
-void gate_again(struct gate *gate);
+void primary_again(struct primary *primary);
 /* Whether Redis follows another server meanwhile: what runs in the session may never end. */
-int gate_is_left(const struct gate *gate, int64_t since_ms);
-/* When gate_step() is to be called next, while it is not open. */
-int64_t gate_deadline_ms(const struct gate *gate, int64_t now_ms);
+int primary_is_left(const struct primary *primary, int64_t since_ms);
+/* When primary_step() is to be called next, while it is not open. */
+int64_t primary_deadline_ms(const struct primary *primary, int64_t now_ms);

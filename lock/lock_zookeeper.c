@@ -1,9 +1,9 @@
 /*
  * Locks in ZooKeeper (https://zookeeper.apache.org/doc/current/recipes.html, "Locks" and "Shared
- * Locks"): each who asks makes an ephemeral node with a number in the folder of the name; the
- * lowest one has the lock. A writer waits for the node before its own, a reader for the last writer
- * before it, and each watches only that one. Waiters queue in the order of asking, so exclusive,
- * fair and write are one kind here.
+ * Locks"): each session that asks makes an ephemeral node with a number in the folder of the name;
+ * the lowest one has the lock. A writer waits for the node before its own, a reader for the last
+ * writer before it, and each watches only that one. Waiters queue in the order of asking, so
+ * exclusive, fair and write are one kind here.
  *
  * The lease is the session's timeout: its node disappears when the servers have not heard of the
  * session for so long. The library's own thread keeps the session alive. The fence is the
@@ -31,7 +31,7 @@
 #define PLACE_ATTEMPTS 3
 #define WHY_SIZE 160
 
-struct session {
+struct zookeeper_lock_session {
 	const char *hosts;
 	zhandle_t *handle;  /* NULL: none */
 	int64_t timeout_ms; /* that was asked for */
@@ -50,7 +50,7 @@ struct session {
 
 static void on_session(zhandle_t *handle, int type, int state, const char *path, void *opaque)
 {
-	struct session *session = opaque;
+	struct zookeeper_lock_session *session = opaque;
 
 	(void)handle, (void)path;
 	if (type != ZOO_SESSION_EVENT)
@@ -65,7 +65,7 @@ static void on_session(zhandle_t *handle, int type, int state, const char *path,
 
 static void on_watch(zhandle_t *handle, int type, int state, const char *path, void *opaque)
 {
-	struct session *session = opaque;
+	struct zookeeper_lock_session *session = opaque;
 
 	(void)handle, (void)type, (void)state, (void)path;
 	pthread_mutex_lock(&session->mutex);
@@ -76,7 +76,7 @@ static void on_watch(zhandle_t *handle, int type, int state, const char *path, v
 
 static void *session_open(const char *hosts)
 {
-	struct session *session = checked(calloc(1, sizeof(*session)));
+	struct zookeeper_lock_session *session = checked(calloc(1, sizeof(*session)));
 
 	session->hosts = hosts;
 	check(pthread_mutex_init(&session->mutex, NULL) == 0);
@@ -85,7 +85,7 @@ static void *session_open(const char *hosts)
 	return session;
 }
 
-static void handle_close(struct session *session)
+static void handle_close(struct zookeeper_lock_session *session)
 {
 	if (session->handle)
 		zookeeper_close(session->handle);
@@ -96,7 +96,7 @@ static void handle_close(struct session *session)
 
 static void session_close(void *opaque)
 {
-	struct session *session = opaque;
+	struct zookeeper_lock_session *session = opaque;
 
 	handle_close(session);
 	pthread_cond_destroy(&session->changed);
@@ -104,7 +104,7 @@ static void session_close(void *opaque)
 	free(session);
 }
 
-static enum lock_reply failed(struct session *session, int code)
+static enum lock_reply failed(struct zookeeper_lock_session *session, int code)
 {
 	snprintf(session->why, sizeof(session->why), "%s", zerror(code));
 	switch (code) {
@@ -119,16 +119,12 @@ static enum lock_reply failed(struct session *session, int code)
 	}
 }
 
-static struct timespec time_at(int64_t ms)
-{
-	return (struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-}
-
 /* Waits until `*flag`, or the session has expired, or the time has come. Returns the flag. */
-static int flag_wait(struct session *session, const int *flag, int64_t until_ms)
+static int flag_wait(struct zookeeper_lock_session *session, const int *flag, int64_t until_ms)
 {
-	const struct timespec until = time_at(
-		until_ms < INT32_MAX * (int64_t)1000 ? until_ms : INT32_MAX * (int64_t)1000);
+	const int64_t most_ms = INT32_MAX * (int64_t)1000,
+		      ms = until_ms < most_ms ? until_ms : most_ms;
+	const struct timespec until = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
 	int is_set;
 
 	pthread_mutex_lock(&session->mutex);
@@ -141,7 +137,7 @@ static int flag_wait(struct session *session, const int *flag, int64_t until_ms)
 	return is_set;
 }
 
-static int is_expired(struct session *session)
+static int is_expired(struct zookeeper_lock_session *session)
 {
 	int expired;
 
@@ -151,50 +147,8 @@ static int is_expired(struct session *session)
 	return expired;
 }
 
-/* A connected session with this timeout; the present one, where it fits. */
-static enum lock_reply session_need(struct session *session, int64_t timeout_ms, int64_t wait_ms)
-{
-	if (session->handle && (session->timeout_ms != timeout_ms || is_expired(session)))
-		handle_close(session);
-	if (!session->handle) {
-		session->timeout_ms = timeout_ms;
-		session->handle = zookeeper_init(session->hosts, on_session, (int)timeout_ms, NULL,
-						 session, 0);
-	}
-	if (!session->handle) {
-		snprintf(session->why, sizeof(session->why), "%s: %s", session->hosts,
-			 strerror(errno));
-		return LOCK_REPLY_ERROR;
-	}
-	if (!flag_wait(session, &session->is_connected,
-		       clock_monotonic_ms() + (wait_ms > 0 && wait_ms < CONNECT_TIMEOUT_MS
-						       ? wait_ms
-						       : CONNECT_TIMEOUT_MS))) {
-		snprintf(session->why, sizeof(session->why), "no connection to %s in time",
-			 session->hosts);
-		return LOCK_REPLY_DOWN;
-	}
-	if (zoo_recv_timeout(session->handle) < timeout_ms) {
-		snprintf(session->why, sizeof(session->why),
-			 "its sessions last at most %d ms: ask for a shorter lease",
-			 zoo_recv_timeout(session->handle));
-		return LOCK_REPLY_ERROR;
-	}
-	return LOCK_REPLY_YES;
-}
-
-/* The folder of the name: / and % are percent-encoded; it never is . or .., by its first byte. */
-static void folder_name(struct session *session, const char *name)
-{
-	char *out = session->folder + sprintf(session->folder, "%s/=", ROOT);
-
-	for (; *name; name++)
-		out += *name == '/' || *name == '%' ? sprintf(out, "%%%02X", (unsigned)*name)
-						    : sprintf(out, "%c", *name);
-}
-
 /* ZooKeeper removes the folder when nothing has been in it for a while. */
-static int folder_make(struct session *session)
+static int folder_make(struct zookeeper_lock_session *session)
 {
 	int code = zoo_create(session->handle, session->folder, NULL, -1, &ZOO_OPEN_ACL_UNSAFE,
 			      ZOO_CONTAINER, NULL, 0);
@@ -215,7 +169,7 @@ static int sequence_compare(const void *a, const void *b)
 }
 
 /* The nodes in the folder by their numbers, without others. */
-static int nodes_read(struct session *session, struct String_vector *nodes)
+static int nodes_read(struct zookeeper_lock_session *session, struct String_vector *nodes)
 {
 	int code = zoo_get_children(session->handle, session->folder, 0, nodes), n = 0;
 
@@ -232,14 +186,14 @@ static int nodes_read(struct session *session, struct String_vector *nodes)
 	return ZOK;
 }
 
-static void path_of(const struct session *session, const char *node,
+static void path_of(const struct zookeeper_lock_session *session, const char *node,
 		    char out[FOLDER_SIZE + NODE_SIZE])
 {
 	snprintf(out, FOLDER_SIZE + NODE_SIZE, "%s/%s", session->folder, node);
 }
 
 /* Makes the own node, unless an earlier attempt did whose reply was lost. */
-static int node_make(struct session *session)
+static int node_make(struct zookeeper_lock_session *session)
 {
 	char path[FOLDER_SIZE + NODE_SIZE], made[FOLDER_SIZE + NODE_SIZE];
 	struct String_vector nodes;
@@ -262,39 +216,35 @@ static int node_make(struct session *session)
 	return code;
 }
 
-/* The node that this one waits for; "": none. ZNONODE: the own one has gone. */
-static int predecessor_find(struct session *session, char out[NODE_SIZE])
-{
-	struct String_vector nodes;
-	int code = nodes_read(session, &nodes), own = -1;
-
-	out[0] = '\0';
-	if (code != ZOK)
-		return code;
-	for (int i = 0; i < nodes.count && own < 0; i++) {
-		if (strcmp(nodes.data[i], session->node) == 0)
-			own = i;
-		else if (session->node[0] == 'w' || nodes.data[i][0] == 'w')
-			snprintf(out, NODE_SIZE, "%s", nodes.data[i]);
-	}
-	deallocate_String_vector(&nodes);
-	return own < 0 ? ZNONODE : ZOK;
-}
-
 /* Waits until no other is before the own node. NO: the time has come. */
-static enum lock_reply turn_wait(struct session *session, int64_t until_ms)
+static enum lock_reply turn_wait(struct zookeeper_lock_session *session, int64_t until_ms)
 {
 	char before[NODE_SIZE], path[FOLDER_SIZE + NODE_SIZE];
-	int code;
+	struct String_vector nodes;
+	int code, own;
 
 	for (;;) {
-		code = predecessor_find(session, before);
+		code = nodes_read(session, &nodes);
 		if (code != ZOK)
 			return failed(session, code);
+
+		/* Looks for the node that this one waits for: the last that excludes it. */
+		before[0] = '\0';
+		own = -1;
+		for (int i = 0; i < nodes.count && own < 0; i++) {
+			if (strcmp(nodes.data[i], session->node) == 0)
+				own = i;
+			else if (session->node[0] == 'w' || nodes.data[i][0] == 'w')
+				snprintf(before, NODE_SIZE, "%s", nodes.data[i]);
+		}
+		deallocate_String_vector(&nodes);
+		if (own < 0)
+			return failed(session, ZNONODE);
 		if (!before[0])
 			return LOCK_REPLY_YES;
 		if (clock_monotonic_ms() >= until_ms)
 			return LOCK_REPLY_NO;
+
 		path_of(session, before, path);
 		pthread_mutex_lock(&session->mutex);
 		session->has_left = session->is_expired;
@@ -308,7 +258,7 @@ static enum lock_reply turn_wait(struct session *session, int64_t until_ms)
 	}
 }
 
-static enum lock_reply node_remove(struct session *session)
+static enum lock_reply node_remove(struct zookeeper_lock_session *session)
 {
 	char path[FOLDER_SIZE + NODE_SIZE];
 	int code;
@@ -323,23 +273,7 @@ static enum lock_reply node_remove(struct session *session)
 				 : failed(session, code);
 }
 
-/*
- * The folder and the own node in it. After a lost connection either may have been made, and the
- * servers remove a folder that is empty: both are asked for again.
- */
-static int place_make(struct session *session)
-{
-	int code = ZNONODE;
-
-	for (int i = 0; i < PLACE_ATTEMPTS && (code == ZNONODE || code == ZCONNECTIONLOSS); i++) {
-		code = folder_make(session);
-		if (code == ZOK)
-			code = node_make(session);
-	}
-	return code;
-}
-
-static enum lock_reply fence_read(struct session *session, struct lock_grant *grant)
+static enum lock_reply fence_read(struct zookeeper_lock_session *session, struct lock_grant *grant)
 {
 	char path[FOLDER_SIZE + NODE_SIZE];
 	struct Stat stat = { 0 };
@@ -355,20 +289,58 @@ static enum lock_reply fence_read(struct session *session, struct lock_grant *gr
 static enum lock_reply session_take(void *opaque, const struct lock_request *request,
 				    int64_t wait_ms, struct lock_grant *grant)
 {
-	struct session *session = opaque;
-	int64_t now_ms = clock_monotonic_ms();
-	enum lock_reply reply = session_need(session, request->lease_ms, wait_ms);
-	char ulid[ULID_SIZE];
+	struct zookeeper_lock_session *session = opaque;
+	int64_t now_ms = clock_monotonic_ms(), lease_ms = request->lease_ms,
+		connect_ms = wait_ms > 0 && wait_ms < CONNECT_TIMEOUT_MS ? wait_ms
+									 : CONNECT_TIMEOUT_MS;
+	enum lock_reply reply;
+	char ulid[ULID_SIZE], *out = session->folder;
 	struct ulid id;
-	int code;
+	int code = ZNONODE;
 
-	if (reply != LOCK_REPLY_YES)
-		return reply;
-	folder_name(session, request->name);
+	/* Connects a session with this timeout, unless the present one has it. */
+	if (session->handle && (session->timeout_ms != lease_ms || is_expired(session)))
+		handle_close(session);
+	if (!session->handle) {
+		session->timeout_ms = lease_ms;
+		session->handle = zookeeper_init(session->hosts, on_session, (int)lease_ms, NULL,
+						 session, 0);
+	}
+	if (!session->handle) {
+		snprintf(session->why, sizeof(session->why), "%s: %s", session->hosts,
+			 strerror(errno));
+		return LOCK_REPLY_ERROR;
+	}
+	if (!flag_wait(session, &session->is_connected, clock_monotonic_ms() + connect_ms)) {
+		snprintf(session->why, sizeof(session->why), "no connection to %s in time",
+			 session->hosts);
+		return LOCK_REPLY_DOWN;
+	}
+	if (zoo_recv_timeout(session->handle) < lease_ms) {
+		snprintf(session->why, sizeof(session->why),
+			 "its sessions last at most %d ms: ask for a shorter lease",
+			 zoo_recv_timeout(session->handle));
+		return LOCK_REPLY_ERROR;
+	}
+
+	/* The folder of the name: / and % become %XX; it never is . or .., by its first byte. */
+	out += sprintf(out, "%s/=", ROOT);
+	for (const char *p = request->name; *p; p++)
+		out += *p == '/' || *p == '%' ? sprintf(out, "%%%02X", (unsigned)*p)
+					      : sprintf(out, "%c", *p);
 	ulid_new(&id, clock_wall_ms());
 	snprintf(session->prefix, sizeof(session->prefix), "%c-%s-",
 		 request->kind == LOCK_READ ? 'r' : 'w', ulid_format(&id, ulid));
-	code = place_make(session);
+
+	/*
+	 * Makes the folder and the own node in it. After a lost connection either may have been
+	 * made, and the servers remove a folder that is empty: both are asked for again.
+	 */
+	for (int i = 0; i < PLACE_ATTEMPTS && (code == ZNONODE || code == ZCONNECTIONLOSS); i++) {
+		code = folder_make(session);
+		if (code == ZOK)
+			code = node_make(session);
+	}
 	if (code != ZOK) {
 		handle_close(session);
 		return failed(session, code);
@@ -386,7 +358,7 @@ static enum lock_reply session_take(void *opaque, const struct lock_request *req
 
 static enum lock_reply session_renew(void *opaque)
 {
-	struct session *session = opaque;
+	struct zookeeper_lock_session *session = opaque;
 	struct lock_grant grant;
 	enum lock_reply reply = is_expired(session) ? LOCK_REPLY_NO : fence_read(session, &grant);
 
@@ -395,7 +367,7 @@ static enum lock_reply session_renew(void *opaque)
 
 static enum lock_reply session_release(void *opaque)
 {
-	struct session *session = opaque;
+	struct zookeeper_lock_session *session = opaque;
 	enum lock_reply reply = is_expired(session) ? LOCK_REPLY_NO : node_remove(session);
 
 	if (reply == LOCK_REPLY_DOWN)
@@ -405,7 +377,7 @@ static enum lock_reply session_release(void *opaque)
 
 static const char *session_why(const void *opaque)
 {
-	const struct session *session = opaque;
+	const struct zookeeper_lock_session *session = opaque;
 
 	return session->why;
 }

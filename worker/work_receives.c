@@ -30,7 +30,7 @@
 #define OUTBOX_GATHER_MS 750
 #define COPIES_END_MS 50 /* between two looks whether Redis has replied of copies */
 
-struct receives {
+struct work_receives {
 	struct outboxes *outboxes;
 	struct copies *copies;
 	struct settle_args args;
@@ -46,7 +46,7 @@ static const char *body_of(const void *envelope, size_t *len)
 
 static void receives_open(struct settler *settler, const struct config *config)
 {
-	struct receives *receives = checked(calloc(1, sizeof(*receives)));
+	struct work_receives *receives = checked(calloc(1, sizeof(*receives)));
 	int64_t gather_ms = config->resend_after_ms / 4;
 	size_t prefetch = (size_t)config->prefetch;
 
@@ -59,7 +59,7 @@ static void receives_open(struct settler *settler, const struct config *config)
 							     .context = receives->outboxes });
 	settle_args_init(&receives->args);
 	settler->state = receives;
-	settler->gate.outboxes = receives->outboxes;
+	settler->primary.outboxes = receives->outboxes;
 	settler->prefetch = config->prefetch;
 	settler->transaction_receives_max = (size_t)config->transaction_receives_max;
 	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
@@ -70,7 +70,7 @@ static void receives_open(struct settler *settler, const struct config *config)
 
 static void receives_close(void *state)
 {
-	struct receives *receives = state;
+	struct work_receives *receives = state;
 
 	outboxes_stop(receives->outboxes);
 	copies_free(receives->copies);
@@ -78,37 +78,28 @@ static void receives_close(void *state)
 	free(receives);
 }
 
-/* The gate decides alone. */
-static int receives_may_begin(struct settler *settler, int64_t now_ms)
-{
-	(void)settler;
-	(void)now_ms;
-	return 1;
-}
-
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
 {
 	settle_args_clear(args);
-	for (size_t n = 0; n < settlement_taken(settlement); n++) {
-		const struct delivery *delivery = settlement_taken_at(settlement, n);
-		const struct delivery_message *message = delivery->message;
+	for (size_t n = 0; n < settlement->taken_n; n++) {
+		const struct delivery *delivery = settlement->taken[n];
 
 		for (size_t i = delivery->first; i < delivery->end; i++) {
-			const struct message_receive *receive = &message->receives[i];
+			const struct message_receive *receive = &delivery->receives[i];
 
 			settle_args_add(args,
 					&(struct settle_receive){
-						.coupon = message->coupon,
-						.generation = message->generation,
-						.seq = message->seq + (int64_t)i,
-						.batch = &message->batch,
+						.coupon = delivery->coupon,
+						.generation = delivery->generation,
+						.seq = delivery->seq + (int64_t)i,
+						.batch = &delivery->batch,
 						.index = (int)i,
 						.user = &receive->user,
 						.slot = receive->slot,
 						.tail = receive->tail,
 						.key_len = receive_tail_key_len(receive->tail),
 						.tail_len = strlen(receive->tail),
-						.at_ms = message->at_ms,
+						.at_ms = delivery->at_ms,
 						.trace = delivery_trace(delivery, i) });
 		}
 	}
@@ -117,7 +108,7 @@ void settlement_args_fill(struct settle_args *args, const struct settlement *set
 static void receives_send(struct settler *settler, int64_t now_ms)
 {
 	struct postgres_argument arguments[SETTLE_ARGS_N];
-	struct receives *receives = settler->state;
+	struct work_receives *receives = settler->state;
 
 	settlement_args_fill(&receives->args, settler->settlement);
 	settle_args_arguments(&receives->args, arguments);
@@ -128,47 +119,17 @@ static void receives_send(struct settler *settler, int64_t now_ms)
 static void receives_blocked(struct settler *settler, int64_t now_ms)
 {
 	struct postgres_argument arguments[SETTLE_ARGS_N]; /* the coupons are the first */
-	const struct receives *receives = settler->state;
+	const struct work_receives *receives = settler->state;
 
 	settle_args_arguments(&receives->args, arguments);
-	settler_look(settler, arguments, now_ms);
+	settler_read(settler, STATEMENT_LOOK, sql_query_coupon_locked, 1, arguments, now_ms);
 }
 
 /*
- * Copies the exceptions into the books: the receives that were not newly issued; and keeps the
- * number of the transaction. 0, or -1 when settle() returned something unknown.
- */
-static int outcomes_read(struct settler *settler)
-{
-	const PGresult *result = postgres_result(settler->postgres);
-	struct receives *receives = settler->state;
-	int rc = 0;
-
-	for (int row = 0; row < PQntuples(result); row++) {
-		long ord = strtol(PQgetvalue(result, row, 0), NULL, 10);
-		const char *kind = PQgetvalue(result, row, 1), *reason = PQgetvalue(result, row, 2);
-		struct outcome outcome;
-		int is_known;
-
-		if (ord == 0)
-			is_known = PQgetisnull(result, row, 2) ||
-				   outboxes_changed(receives->outboxes, reason) == 0;
-		else
-			is_known = ord > 0 && outcome_parse(kind, reason, &outcome) == 0 &&
-				   settlement_outcome(settler->settlement, (size_t)ord - 1,
-						      outcome) == 0;
-		if (is_known)
-			continue;
-		log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(result, row, 0)),
-			  LOG_S("outcome", kind), LOG_S("reason", reason));
-		rc = -1;
-	}
-	return rc;
-}
-
-/*
- * Also of deliveries whose connection was lost meanwhile. With an unknown outcome the messages stay
- * in the outbox, for a newer worker.
+ * Reads the exceptions, which are the receives that were not newly issued, and the number of the
+ * transaction; replies, and hands settled batches to the outboxes. Also of deliveries whose
+ * connection was lost meanwhile. With an unknown outcome the messages stay in the outbox, for a
+ * newer worker.
  */
 static void receives_committed(struct settler *settler, int64_t now_ms)
 {
@@ -178,17 +139,38 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 	} kinds[] = { [OUTCOME_ISSUED] = { "issued", METRIC_ISSUED },
 		      [OUTCOME_REPEATED] = { "repeated", METRIC_REPEATED },
 		      [OUTCOME_REJECTED] = { "rejected", METRIC_REJECTED } };
-	struct outboxes *outboxes = ((struct receives *)settler->state)->outboxes;
+	const PGresult *rows = postgres_result(settler->postgres);
+	struct work_receives *receives = settler->state;
 	int64_t n = 0, rejected = 0;
-	int is_known;
+	int is_known = 1;
 
 	(void)now_ms;
 	fault_point(FAULT_WORKER_AFTER_COMMIT);
 	backoff_reset(&settler->backoff);
-	is_known = outcomes_read(settler) == 0;
-	for (size_t k = 0; k < settlement_taken(settler->settlement); k++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, k);
-		const struct delivery_message *message = delivery->message;
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		int64_t ord = number_at(rows, row, 0);
+		const char *kind = PQgetvalue(rows, row, 1), *reason = PQgetvalue(rows, row, 2);
+		struct outcome outcome;
+		int is_read;
+
+		if (ord == 0)
+			is_read = PQgetisnull(rows, row, 2) ||
+				  outboxes_changed(receives->outboxes, reason) == 0;
+		else
+			is_read = ord > 0 && outcome_parse(kind, reason, &outcome) == 0 &&
+				  settlement_outcome(settler->settlement, (size_t)ord - 1,
+						     outcome) == 0;
+		if (is_read)
+			continue;
+		log_error("outcome_unreadable", LOG_S("ord", PQgetvalue(rows, row, 0)),
+			  LOG_S("outcome", kind), LOG_S("reason", reason));
+		is_known = 0;
+	}
+
+	for (size_t k = 0; k < settler->settlement->taken_n; k++) {
+		const struct delivery *delivery = settler->settlement->taken[k];
+		const struct message_traces *traces = delivery->traces;
 		const struct outcome *outcomes = delivery->outcomes;
 
 		for (size_t i = delivery->first; i < delivery->end; i++) {
@@ -202,15 +184,15 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 		if (!is_known)
 			continue;
 
-		for (size_t t = 0; message->traces && t < message->traces->n; t++) {
-			size_t i = message->traces->list[t].index;
+		for (size_t t = 0; traces && t < traces->n; t++) {
+			size_t i = traces->list[t].index;
 
 			if (i >= delivery->first && i < delivery->end)
-				trace_context_log(message->traces->list[t].text,
+				trace_context_log(traces->list[t].text,
 						  &(struct receive){
-							  .coupon = message->coupon,
-							  .user = message->receives[i].user,
-							  .batch = message->batch,
+							  .coupon = delivery->coupon,
+							  .user = delivery->receives[i].user,
+							  .batch = delivery->batch,
 							  .index = (int)i },
 						  kinds[outcomes[i].kind].text);
 		}
@@ -222,15 +204,17 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 
 		if (!delivery_is_settled_by_part(delivery))
 			continue;
-		outboxes_settled(outboxes, message->coupon, &message->batch, message->at_ms);
-		for (size_t i = 0; i < message->receives_n; i++)
+		outboxes_settled(receives->outboxes, delivery->coupon, &delivery->batch,
+				 delivery->at_ms);
+		for (size_t i = 0; i < delivery->receives_n; i++)
 			if (outcomes[i].kind == OUTCOME_REJECTED)
-				outboxes_rejected(outboxes, i, message->receives[i].slot,
+				outboxes_rejected(receives->outboxes, i, delivery->receives[i].slot,
 						  reason_text(outcomes[i].reason),
-						  &message->receives[i].user);
+						  &delivery->receives[i].user);
 	}
 	if (is_known)
-		outboxes_send(outboxes);
+		outboxes_send(receives->outboxes);
+
 	metrics_add(METRIC_RECEIVES, n);
 	metrics_add(METRIC_TRANSACTIONS, 1);
 	metrics_set(METRIC_BATCH, n);
@@ -243,7 +227,7 @@ static void receives_committed(struct settler *settler, int64_t now_ms)
 
 static void receives_dead_lettered(void *state, int64_t coupon, const struct ulid *batch)
 {
-	const struct receives *receives = state;
+	const struct work_receives *receives = state;
 
 	outboxes_dead(receives->outboxes, coupon, batch);
 }
@@ -253,11 +237,11 @@ static int64_t receives_turn(struct settler *settler, const struct rabbit_link *
 {
 	const struct settlement_counts counts = settlement_counts(settler->settlement);
 	const struct rabbit_link *publisher = rabbit_publisher_link(settler->publisher);
-	struct receives *receives = settler->state;
+	struct work_receives *receives = settler->state;
 	/* Receives that wait here for PostgreSQL are to be in Redis, too. */
 	int are_asked = outboxes_copies_end(receives->outboxes, receives->copies);
 
-	if (settler->gate.is_own)
+	if (settler->primary.is_own)
 		copies_tick(receives->copies);
 	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(receives->copies));
 
@@ -273,10 +257,10 @@ static int64_t receives_turn(struct settler *settler, const struct rabbit_link *
 	metrics_set(METRIC_QUEUES_DIFFERING, rabbit_topology_differing_n());
 	metrics_set(METRIC_DATABASE_UP, postgres_up(settler->postgres));
 	metrics_set(METRIC_POSTGRESQL_OLD,
-		    settler->gate.is_old || keeper_state().relation == RELATION_OLD);
+		    settler->primary.is_old || keeper_state().relation == RELATION_OLD);
 	monitor_beat();
 
-	if (!settler->gate.is_own)
+	if (!settler->primary.is_own)
 		return INT64_MAX;
 	return are_asked ? now_ms + COPIES_END_MS : copies_due_ms(receives->copies);
 }
@@ -290,7 +274,6 @@ const struct work work_of_receives = {
 	.open = receives_open,
 	.close = receives_close,
 	.read = receives_read,
-	.may_begin = receives_may_begin,
 	.send = receives_send,
 	.blocked = receives_blocked,
 	.committed = receives_committed,

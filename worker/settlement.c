@@ -2,7 +2,7 @@
  * Counts, states, and the lists of deliveries and parcels; deliveries that arrive, deliveries that
  * are forwarded, and acks.
  */
-#include "worker/consume/settlement.h"
+#include "worker/settlement.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
@@ -10,17 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static void put_off_count(struct settlement *settlement, const struct delivery *delivery, int sign)
-{
-	struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
-						      delivery->message->coupon);
-
-	if (put_off)
-		put_off->held += (size_t)sign;
-	if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
-		settlement->put_off_parking_n += (size_t)sign;
-}
 
 static int is_outgoing(enum delivery_state state)
 {
@@ -31,6 +20,7 @@ static int is_outgoing(enum delivery_state state)
 static void count(struct settlement *settlement, const struct delivery *delivery, int sign)
 {
 	struct parcel *parcel = delivery->parcel;
+	struct put_off_coupon *put_off;
 
 	settlement->in_state[delivery->state] += (size_t)sign;
 	if (delivery->state == DELIVERY_WAITING && delivery->awaited)
@@ -40,27 +30,17 @@ static void count(struct settlement *settlement, const struct delivery *delivery
 		parcel->outgoing += (size_t)sign;
 	if (delivery->state != DELIVERY_DONE)
 		parcel->left += (size_t)sign;
-	if (delivery->state == DELIVERY_PUT_OFF || delivery->state == DELIVERY_PARKING)
-		put_off_count(settlement, delivery, sign);
-}
 
-/* A message that is only in RabbitMQ and here would be lost with RabbitMQ. */
-static void copy_begin(struct settlement *settlement, struct delivery *delivery)
-{
-	const struct delivery_message *message = delivery->message;
-
-	if (!settlement->copies || delivery->state == DELIVERY_DEAD)
+	if (delivery->state != DELIVERY_PUT_OFF && delivery->state != DELIVERY_PARKING)
 		return;
-	delivery->copy = (struct copy){ .batch = message->batch,
-					.coupon = message->coupon,
-					.generation = message->generation,
-					.seq = message->seq + (int64_t)message->receives_n - 1,
-					.receives = message->receives_n };
-	delivery->copy.body = settlement->body_of(delivery->envelope, &delivery->copy.body_len);
-	copies_add(settlement->copies, &delivery->copy);
+	put_off = put_off_find(&settlement->put_off, delivery->coupon);
+	if (put_off)
+		put_off->held += (size_t)sign;
+	if (delivery->state == DELIVERY_PUT_OFF && delivery->from_parking)
+		settlement->put_off_parking_n += (size_t)sign;
 }
 
-/* It is settled, or the operator's, or RabbitMQ delivers it again. */
+/* The delivery is settled, or the operator's, or RabbitMQ delivers it again. */
 static void copy_end(struct settlement *settlement, struct delivery *delivery)
 {
 	if (settlement->copies)
@@ -105,31 +85,35 @@ void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		settlement->finished_parcels++;
 }
 
-static struct parcel *parcel_append(struct settlement *settlement, struct delivery *delivery)
-{
-	struct parcel *parcel = checked(calloc(1, sizeof(*parcel)));
-
-	parcel->tag = delivery->tag;
-	parcel->first = delivery;
-	TAILQ_INSERT_TAIL(&settlement->parcels, parcel, next);
-	settlement->parcels_n++;
-	return parcel;
-}
-
 /* Appends to the list; tags ascend. Those with the same tag are of one parcel. */
 static void append(struct settlement *settlement, struct delivery *delivery)
 {
 	struct parcel *parcel = TAILQ_LAST(&settlement->parcels, parcels);
 
 	check(!parcel || parcel->tag <= delivery->tag);
-	if (!parcel || parcel->tag != delivery->tag)
-		parcel = parcel_append(settlement, delivery);
+	if (!parcel || parcel->tag != delivery->tag) {
+		parcel = checked(calloc(1, sizeof(*parcel)));
+		parcel->tag = delivery->tag;
+		parcel->first = delivery;
+		TAILQ_INSERT_TAIL(&settlement->parcels, parcel, next);
+		settlement->parcels_n++;
+	}
 	delivery->parcel = parcel;
 	delivery->position = parcel->held;
 	delivery->epoch = settlement->epoch;
 	TAILQ_INSERT_TAIL(&settlement->deliveries, delivery, next);
 	count(settlement, delivery, 1);
-	copy_begin(settlement, delivery);
+
+	/* A message that is only in RabbitMQ and here would be lost with RabbitMQ. */
+	if (!settlement->copies || delivery->state == DELIVERY_DEAD)
+		return;
+	delivery->copy = (struct copy){ .batch = delivery->batch,
+					.coupon = delivery->coupon,
+					.generation = delivery->generation,
+					.seq = delivery->seq + (int64_t)delivery->receives_n - 1,
+					.receives = delivery->receives_n };
+	delivery->copy.body = settlement->body_of(delivery->envelope, &delivery->copy.body_len);
+	copies_add(settlement->copies, &delivery->copy);
 }
 
 /* Removes a finished parcel with its deliveries, and frees them. */
@@ -150,8 +134,7 @@ static void parcel_remove(struct settlement *settlement, struct parcel *parcel)
 	free(parcel);
 }
 
-/* Removes everything from the lists. The deliveries in flight stay in `taken`. */
-static void clear(struct settlement *settlement)
+void settlement_reset(struct settlement *settlement)
 {
 	struct delivery *delivery;
 	struct parcel *parcel;
@@ -161,7 +144,7 @@ static void clear(struct settlement *settlement)
 		count(settlement, delivery, -1);
 		copy_end(settlement, delivery);
 		delivery->parcel = NULL;
-		if (delivery->state != DELIVERY_SENT)
+		if (delivery->state != DELIVERY_SENT) /* those in flight stay in `taken` */
 			delivery_free(delivery, settlement->envelope_free);
 	}
 	while ((parcel = TAILQ_FIRST(&settlement->parcels))) {
@@ -169,6 +152,7 @@ static void clear(struct settlement *settlement)
 		free(parcel);
 	}
 	settlement->parcels_n = settlement->finished_parcels = 0;
+	settlement->epoch++;
 }
 
 struct settlement *settlement_new(void (*envelope_free)(void *envelope),
@@ -209,36 +193,44 @@ void settlement_free(struct settlement *settlement)
 	free(settlement);
 }
 
-/* A group for a delivery that goes alone: with the other batches of its message, or apart. */
-static uint64_t group_of(struct settlement *settlement, uint64_t tag, unsigned how)
+/* For a delivery of a coupon that is put off: held here while there is room, else parked. */
+static enum delivery_state locked_state(const struct settlement *settlement,
+					const struct delivery *delivery,
+					const struct put_off_coupon *put_off)
 {
-	const struct delivery *before = TAILQ_LAST(&settlement->deliveries, deliveries);
-
-	if (before && before->tag == tag && before->group && !(how & SETTLEMENT_APART))
-		return before->group;
-	return settlement->next_group++;
+	if (delivery->from_parking || settlement->parking_max == 0)
+		return DELIVERY_PUT_OFF;
+	/* If nothing is held of it, this delivery is what the trial takes. */
+	if (put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0)
+		return DELIVERY_PARKING;
+	return settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n <
+			       settlement->put_off_max
+		       ? DELIVERY_PUT_OFF
+		       : DELIVERY_PARKING;
 }
 
-static void add(struct settlement *settlement, struct delivery *delivery, unsigned how)
+void settlement_add(struct settlement *settlement, struct delivery *delivery, unsigned how)
 {
-	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off,
-							    delivery->message->coupon);
+	const struct delivery *before = TAILQ_LAST(&settlement->deliveries, deliveries);
+	const struct put_off_coupon *put_off = put_off_find(&settlement->put_off, delivery->coupon);
 
 	delivery->from_parking = (how & SETTLEMENT_FROM_PARKING) != 0;
 	delivery->awaited = (how & SETTLEMENT_AWAITED) != 0;
-	if (how & (SETTLEMENT_ALONE | SETTLEMENT_APART))
-		delivery->group = group_of(settlement, delivery->tag, how);
+
+	/* One that goes alone goes with the other batches of its message, or apart from them. */
+	if (how & (SETTLEMENT_ALONE | SETTLEMENT_APART)) {
+		if (before && before->tag == delivery->tag && before->group &&
+		    !(how & SETTLEMENT_APART))
+			delivery->group = before->group;
+		else
+			delivery->group = settlement->next_group++;
+	}
+
 	if (how & SETTLEMENT_RESCUE)
 		delivery->state = DELIVERY_RESCUE;
 	else if (put_off)
 		delivery->state = locked_state(settlement, delivery, put_off);
 	append(settlement, delivery);
-}
-
-void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    unsigned how, void *envelope)
-{
-	add(settlement, delivery_new(tag, message, envelope), how);
 }
 
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
@@ -282,15 +274,15 @@ static void batch_add(struct unpack *unpack, uint64_t tag, const char *text, siz
 	struct delivery *delivery = unpack->read(unpack, text, len, &error);
 
 	if (whole)
-		envelope = unpack->part_new(whole, text, len,
-					    delivery ? &delivery->message->batch : NULL);
+		envelope = unpack->batch_envelope(whole, text, len,
+						  delivery ? &delivery->batch : NULL);
 	if (!delivery) {
 		dead_add(unpack, tag, error, envelope);
 		return;
 	}
 	delivery->tag = tag;
 	delivery->envelope = envelope;
-	add(unpack->settlement, delivery, how);
+	settlement_add(unpack->settlement, delivery, how);
 }
 
 void unpack_add(struct unpack *unpack, uint64_t tag, const char *body, size_t len, unsigned how,
@@ -360,38 +352,29 @@ const struct delivery *settlement_forward(struct settlement *settlement)
 	return delivery;
 }
 
-static struct delivery *delivery_find(const struct settlement *settlement, uint64_t epoch,
-				      uint64_t tag, size_t position)
-{
-	const struct parcel *parcel;
-	struct delivery *delivery;
-
-	if (epoch != settlement->epoch)
-		return NULL;
-	TAILQ_FOREACH (parcel, &settlement->parcels, next)
-		if (parcel->tag == tag)
-			break;
-	check(parcel != NULL && position < parcel->held);
-	for (delivery = parcel->first; position > 0; position--)
-		delivery = TAILQ_NEXT(delivery, next);
-	return delivery;
-}
-
-/* It is settled as any other. */
+/* Nothing was published: the delivery is settled as any other. */
 static void rescue_over(struct settlement *settlement, struct delivery *delivery)
 {
 	books_set_state(settlement, delivery, DELIVERY_WAITING);
-	if (put_off_find(&settlement->put_off, delivery->message->coupon))
+	if (put_off_find(&settlement->put_off, delivery->coupon))
 		books_set_state(settlement, delivery, DELIVERY_PUT_OFF);
 }
 
 void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_t tag,
 			  size_t position, int is_confirmed)
 {
-	struct delivery *delivery = delivery_find(settlement, epoch, tag, position);
+	const struct parcel *parcel;
+	struct delivery *delivery;
 
-	if (!delivery)
+	if (epoch != settlement->epoch)
 		return;
+	TAILQ_FOREACH (parcel, &settlement->parcels, next)
+		if (parcel->tag == tag)
+			break;
+	check(parcel != NULL && position < parcel->held);
+	for (delivery = parcel->first; position > 0; position--)
+		delivery = TAILQ_NEXT(delivery, next);
+
 	if (is_confirmed) {
 		books_set_state(settlement, delivery, DELIVERY_DONE);
 	} else if (delivery->state == DELIVERY_DEAD_SENT) {
@@ -400,7 +383,7 @@ void settlement_forwarded(struct settlement *settlement, uint64_t epoch, uint64_
 		rescue_over(settlement, delivery);
 	} else {
 		books_set_state(settlement, delivery, DELIVERY_PARKING);
-		if (!put_off_find(&settlement->put_off, delivery->message->coupon))
+		if (!put_off_find(&settlement->put_off, delivery->coupon))
 			books_set_state(settlement, delivery,
 					DELIVERY_WAITING); /* the lock ended meanwhile */
 	}
@@ -428,17 +411,11 @@ int settlement_ack(struct settlement *settlement, uint64_t *tag, int *multiple)
 		parcel = TAILQ_NEXT(parcel, next);
 	*tag = parcel->tag;
 	parcel_remove(settlement, parcel);
-	/* What is finished at the front then had this one before it. */
+	/* Finished parcels at the front had only this one before them. */
 	while ((parcel = TAILQ_FIRST(&settlement->parcels)) && parcel->left == 0) {
 		*tag = parcel->tag;
 		*multiple = 1;
 		parcel_remove(settlement, parcel);
 	}
 	return 1;
-}
-
-void settlement_reset(struct settlement *settlement)
-{
-	clear(settlement);
-	settlement->epoch++;
 }

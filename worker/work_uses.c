@@ -71,7 +71,7 @@ enum {
 	ROW_RECORD
 };
 
-struct uses {
+struct work_uses {
 	struct redis_client *redis;
 	char keep_ms[NUMBER_SIZE], keep_bytes[NUMBER_SIZE];
 	struct postgres_array arrays[ARGUMENTS];
@@ -86,7 +86,7 @@ static void redis_failed(enum redis_failure failure, const char *why)
 
 static void uses_open(struct settler *settler, const struct config *config)
 {
-	struct uses *uses = checked(calloc(1, sizeof(*uses)));
+	struct work_uses *uses = checked(calloc(1, sizeof(*uses)));
 
 	uses->redis = redis_client_new(config->redis_url, redis_failed);
 	number_text(config->keep_uses_s * 1000, uses->keep_ms);
@@ -102,7 +102,7 @@ static void uses_open(struct settler *settler, const struct config *config)
 
 static void uses_close(void *state)
 {
-	struct uses *uses = state;
+	struct work_uses *uses = state;
 
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_fini(&uses->arrays[i]);
@@ -115,13 +115,13 @@ static void redis_add(struct settler *settler, const char *number, size_t n,
 		      const char *const *records, char word[REDIS_WORD_SIZE])
 {
 	static const char *const keys[] = { CHANGES_KEY, CHANGES_USES_KEY };
-	struct uses *uses = settler->state;
-	const struct gate *gate = &settler->gate;
+	struct work_uses *uses = settler->state;
+	const struct primary *primary = &settler->primary;
 	char server[SERVER_TEXT_SIZE];
 	const char *argv[6 + RECORDS_MAX] = {
-		gate->installation, server_text(&gate->server, server),
-		settler->started,   uses->keep_ms,
-		uses->keep_bytes,   number
+		primary->installation, server_text(&primary->server, server),
+		settler->started,      uses->keep_ms,
+		uses->keep_bytes,      number
 	};
 
 	*word = '\0';
@@ -133,15 +133,10 @@ static void redis_add(struct settler *settler, const char *number, size_t n,
 				word);
 }
 
-static void redis_wait(struct settler *settler, int64_t now_ms)
-{
-	settler->due_ms = now_ms + backoff_ms(&settler->backoff);
-}
-
 /* Announces the session; its numbers are compared after that, once more. */
 static int uses_may_begin(struct settler *settler, int64_t now_ms)
 {
-	struct uses *uses = settler->state;
+	struct work_uses *uses = settler->state;
 	int64_t since_ms = postgres_since_ms(settler->postgres);
 	char word[REDIS_WORD_SIZE];
 
@@ -150,9 +145,9 @@ static int uses_may_begin(struct settler *settler, int64_t now_ms)
 	redis_add(settler, "", 0, NULL, word);
 	if (strcmp(word, "ok") == 0) {
 		uses->announced_ms = since_ms;
-		gate_again(&settler->gate);
+		primary_again(&settler->primary);
 	} else {
-		redis_wait(settler, now_ms);
+		settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 	}
 	return 0;
 }
@@ -165,19 +160,19 @@ static void text_add(struct postgres_array *array, const char *text)
 /* Adds the uses of the transaction in flight: of each delivery the part that is tried. */
 static void uses_send(struct settler *settler, int64_t now_ms)
 {
-	struct uses *uses = settler->state;
+	struct work_uses *uses = settler->state;
 	struct postgres_argument arguments[ARGUMENTS];
 	struct postgres_array *arrays = uses->arrays;
 	int has_traces = 0;
 
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_clear(&arrays[i]);
-	for (size_t n = 0; n < settlement_taken(settler->settlement); n++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, n);
-		const struct receive *receive = delivery->message->use_receives;
+	for (size_t n = 0; n < settler->settlement->taken_n; n++) {
+		const struct delivery *delivery = settler->settlement->taken[n];
+		const struct receive *receive = delivery->use_receives;
 
 		for (size_t i = 0; i < delivery->end; i++) {
-			const struct use *use = &delivery->message->uses[i];
+			const struct use *use = &delivery->uses[i];
 			const struct receive *end = receive + use->receives_n;
 			const char *trace = delivery_trace(delivery, i);
 
@@ -221,79 +216,56 @@ static void uses_send(struct settler *settler, int64_t now_ms)
 	fault_point(FAULT_WORKER_USES_SENT);
 }
 
-/* Adds the records to the list in Redis. As the script replies; "ok" if there are none. */
-static void records_add(struct settler *settler, const PGresult *rows, char word[REDIS_WORD_SIZE])
-{
-	const char **records = checked(calloc((size_t)PQntuples(rows) + 1, sizeof(*records)));
-	const char *number = "0:0"; /* the transaction has none */
-	size_t n = 0;
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		if (PQgetisnull(rows, row, ROW_RECORD))
-			continue;
-		if (number_at(rows, row, ROW_OP) == 0)
-			number = PQgetvalue(rows, row, ROW_RECORD);
-		else
-			records[n++] = PQgetvalue(rows, row, ROW_RECORD);
-	}
-	strcpy(word, "ok");
-	for (size_t at = 0; at < n && strcmp(word, "ok") == 0; at += RECORDS_MAX)
-		redis_add(settler, number, n - at < RECORDS_MAX ? n - at : RECORDS_MAX,
-			  records + at, word);
-	free(records);
-}
-
 static int64_t number_or_none(const PGresult *rows, int row, int column)
 {
 	return PQgetisnull(rows, row, column) ? -1 : number_at(rows, row, column);
 }
 
-/* 0, or -1: it is not of the form that use() returns. */
-static int outcome_read(const PGresult *rows, int row, struct use_outcome *outcome)
-{
-	const char *user = PQgetvalue(rows, row, ROW_USER);
-
-	*outcome = (struct use_outcome){
-		.result = use_result_find(PQgetvalue(rows, row, ROW_RESULT)),
-		.receive = { .coupon = number_at(rows, row, ROW_COUPON), .index = USE_ANY_RECEIVE },
-		.until_ms = number_or_none(rows, row, ROW_UNTIL_MS),
-		.amount_off = number_or_none(rows, row, ROW_AMOUNT_OFF),
-		.now = receive_now_find(PQgetvalue(rows, row, ROW_NOW)),
-		.now_is_own = *PQgetvalue(rows, row, ROW_NOW_IS_OWN) == 't',
-		.now_until_ms = number_or_none(rows, row, ROW_NOW_UNTIL_MS)
-	};
-	snprintf(outcome->currency, sizeof(outcome->currency), "%s",
-		 PQgetvalue(rows, row, ROW_CURRENCY));
-	if (outcome->result == USE_RESULTS_N || outcome->now == NOWS_N ||
-	    user_id_parse(&outcome->receive.user, user, strlen(user)))
-		return -1;
-	if (PQgetisnull(rows, row, ROW_BATCH))
-		return 0;
-	outcome->receive.index = (int)number_at(rows, row, ROW_IDX);
-	return ulid_from_uuid(&outcome->receive.batch, PQgetvalue(rows, row, ROW_BATCH));
-}
-
-/* Replies to one message with the rows of its uses, whose first is `op`. Returns the row behind. */
+/*
+ * Replies to one message with the rows of its uses, whose first is `op`. Returns the row behind
+ * them. Without a reply, if one is not of the form that use() returns.
+ */
 static int outcomes_reply(struct settler *settler, const struct delivery *delivery,
 			  const PGresult *rows, int row, int64_t op)
 {
 	struct reply *reply = &settler->reply;
-	const char *trace;
 	int64_t end = op + (int64_t)delivery_part_size(delivery), at;
 	int is_known = 1;
 
-	reply->batch = delivery->message->batch;
+	reply->batch = delivery->batch;
 	reply->is_to_uses = 1;
 	reply->outcomes_n = 0;
 	for (; row < PQntuples(rows); row++) {
 		struct use_outcome *outcome = &reply->uses[reply->outcomes_n];
+		const char *user = PQgetvalue(rows, row, ROW_USER), *trace;
 
 		at = number_at(rows, row, ROW_OP);
 		if (at < op || at >= end)
 			break;
 		check(reply->outcomes_n < MESSAGE_RECEIVES_MAX);
-		is_known &= outcome_read(rows, row, outcome) == 0;
-		outcome->use = delivery->first + (size_t)(at - op);
+		*outcome = (struct use_outcome){
+			.use = delivery->first + (size_t)(at - op),
+			.result = use_result_find(PQgetvalue(rows, row, ROW_RESULT)),
+			.receive = { .coupon = number_at(rows, row, ROW_COUPON),
+				     .index = USE_ANY_RECEIVE },
+			.until_ms = number_or_none(rows, row, ROW_UNTIL_MS),
+			.amount_off = number_or_none(rows, row, ROW_AMOUNT_OFF),
+			.now = receive_now_find(PQgetvalue(rows, row, ROW_NOW)),
+			.now_is_own = *PQgetvalue(rows, row, ROW_NOW_IS_OWN) == 't',
+			.now_until_ms = number_or_none(rows, row, ROW_NOW_UNTIL_MS)
+		};
+		snprintf(outcome->currency, sizeof(outcome->currency), "%s",
+			 PQgetvalue(rows, row, ROW_CURRENCY));
+		if (outcome->result == USE_RESULTS_N || outcome->now == NOWS_N ||
+		    user_id_parse(&outcome->receive.user, user, strlen(user)))
+			is_known = 0;
+		if (!PQgetisnull(rows, row, ROW_BATCH)) {
+			outcome->receive.index = (int)number_at(rows, row, ROW_IDX);
+			if (ulid_from_uuid(&outcome->receive.batch,
+					   PQgetvalue(rows, row, ROW_BATCH)))
+				is_known = 0;
+		}
+
 		trace = delivery_trace(delivery, outcome->use);
 		if (is_known && *trace && outcome->receive.index != USE_ANY_RECEIVE)
 			trace_context_log(trace, &outcome->receive,
@@ -310,25 +282,43 @@ static int outcomes_reply(struct settler *settler, const struct delivery *delive
 static void uses_committed(struct settler *settler, int64_t now_ms)
 {
 	const PGresult *rows = postgres_result(settler->postgres);
-	char word[REDIS_WORD_SIZE];
+	const char **records = checked(calloc((size_t)PQntuples(rows) + 1, sizeof(*records)));
+	const char *number = "0:0"; /* the transaction has none */
+	char word[REDIS_WORD_SIZE] = "ok";
+	size_t n = 0;
 	int64_t op = 1;
-	int row = 0;
+	int row;
 
 	fault_point(FAULT_WORKER_USES_COMMITTED);
-	records_add(settler, rows, word);
+
+	/* Adds the records to the list in Redis. */
+	for (row = 0; row < PQntuples(rows); row++) {
+		if (PQgetisnull(rows, row, ROW_RECORD))
+			continue;
+		if (number_at(rows, row, ROW_OP) == 0)
+			number = PQgetvalue(rows, row, ROW_RECORD);
+		else
+			records[n++] = PQgetvalue(rows, row, ROW_RECORD);
+	}
+	for (size_t at = 0; at < n && strcmp(word, "ok") == 0; at += RECORDS_MAX)
+		redis_add(settler, number, n - at < RECORDS_MAX ? n - at : RECORDS_MAX,
+			  records + at, word);
+	free(records);
 	if (strcmp(word, "stale") == 0 || strcmp(word, "other") == 0) {
 		postgres_lose(settler->postgres, STALE);
 		settler_retry(settler, now_ms);
 		return;
 	}
 	if (strcmp(word, "ok") != 0) {
-		redis_wait(settler, now_ms);
+		settler->due_ms = now_ms + backoff_ms(&settler->backoff);
 		return;
 	}
 	fault_point(FAULT_WORKER_USES_COPIED);
 	backoff_reset(&settler->backoff);
-	for (size_t i = 0; i < settlement_taken(settler->settlement); i++) {
-		const struct delivery *delivery = settlement_taken_at(settler->settlement, i);
+
+	row = 0;
+	for (size_t i = 0; i < settler->settlement->taken_n; i++) {
+		const struct delivery *delivery = settler->settlement->taken[i];
 
 		row = outcomes_reply(settler, delivery, rows, row, op);
 		op += (int64_t)delivery_part_size(delivery);
@@ -336,29 +326,6 @@ static void uses_committed(struct settler *settler, int64_t now_ms)
 	fault_point(FAULT_WORKER_USES_ANSWERED);
 	metrics_add(METRIC_USES, op - 1);
 	settlement_commit(settler->settlement);
-}
-
-/* Its locks need not be those of rows of coupons, which a look would show. */
-static void uses_blocked(struct settler *settler, int64_t now_ms)
-{
-	settlement_blocked(settler->settlement, &(struct lock_look){ .n = 0 }, now_ms);
-}
-
-/* A dead letter of uses is in no outbox. */
-static void uses_dead_lettered(void *state, int64_t coupon, const struct ulid *batch)
-{
-	(void)state;
-	(void)coupon;
-	(void)batch;
-}
-
-static int64_t uses_turn(struct settler *settler, const struct rabbit_link *consumer,
-			 int64_t now_ms)
-{
-	(void)settler;
-	(void)consumer;
-	(void)now_ms;
-	return INT64_MAX;
 }
 
 const struct work work_of_uses = {
@@ -372,8 +339,7 @@ const struct work work_of_uses = {
 	.read = uses_read,
 	.may_begin = uses_may_begin,
 	.send = uses_send,
-	.blocked = uses_blocked,
+	/* Its locks need not be those of rows of coupons, which a look would show. */
 	.committed = uses_committed,
-	.dead_lettered = uses_dead_lettered,
-	.turn = uses_turn,
+	/* A dead letter of uses is in no outbox. */
 };

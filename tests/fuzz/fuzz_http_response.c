@@ -4,14 +4,14 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "client/http_reply.h"
+#include "client/http_response.h"
 
 #include <stdlib.h>
 
 #define BODY_MOST 4096
 
-/* Feeds pieces of at most `most` bytes, each from heap memory of its own. As http_reply_feed(). */
-static long feed(struct http_reply *reply, const uint8_t *data, size_t size, size_t most)
+/* Feeds pieces of at most `most` bytes, each from heap memory of its own. As http_response_feed(). */
+static long feed(struct http_response *reply, const uint8_t *data, size_t size, size_t most)
 {
 	long taken = 0;
 
@@ -21,7 +21,7 @@ static long feed(struct http_reply *reply, const uint8_t *data, size_t size, siz
 		long one;
 
 		memcpy(piece, data + at, n);
-		one = http_reply_feed(reply, piece, n);
+		one = http_response_feed(reply, piece, n);
 		free(piece);
 		if (one < 0)
 			return -1;
@@ -35,23 +35,26 @@ static long feed(struct http_reply *reply, const uint8_t *data, size_t size, siz
 /* The first byte is the length of the pieces. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct http_reply whole, cut;
+	struct http_response whole = { 0 }, cut = { 0 };
 	long taken;
 
 	if (size < 2)
 		return 0;
-	http_reply_init(&whole, BODY_MOST);
-	http_reply_init(&cut, BODY_MOST);
+	whole.most = BODY_MOST;
+	http_response_reset(&whole);
+	cut.most = BODY_MOST;
+	http_response_reset(&cut);
 	taken = feed(&whole, data + 1, size - 1, size);
 	check(feed(&cut, data + 1, size - 1, (size_t)data[0] + 1) == taken);
 	check(whole.len <= BODY_MOST && whole.is_complete == cut.is_complete);
 	if (taken >= 0 && whole.is_complete) {
 		check(whole.len == cut.len && (size_t)taken >= whole.len);
 		check(whole.len == 0 || memcmp(whole.body, cut.body, whole.len) == 0);
-		check(http_reply_status(&whole) == http_reply_status(&cut));
-		check(http_reply_status(&whole) >= 200 && http_reply_text_len(&whole) <= whole.len);
+		check(whole.parser.status_code == cut.parser.status_code);
+		check(whole.parser.status_code >= 200 &&
+		      http_response_text_len(&whole) <= whole.len);
 	}
-	http_reply_fini(&whole);
-	http_reply_fini(&cut);
+	free(whole.body);
+	free(cut.body);
 	return 0;
 }

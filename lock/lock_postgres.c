@@ -20,7 +20,7 @@
 #define CONNECT_TIMEOUT_MS 5000
 #define REPLY_TIMEOUT_MS 5000 /* of what does not wait for a lock */
 
-struct session {
+struct postgres_lock_session {
 	struct postgres *postgres;
 	char name[LOCK_NAME_MAX + 1];
 	const char *kind;
@@ -28,7 +28,7 @@ struct session {
 
 static void *session_open(const char *url)
 {
-	struct session *session = checked(calloc(1, sizeof(*session)));
+	struct postgres_lock_session *session = checked(calloc(1, sizeof(*session)));
 
 	session->postgres = postgres_new(
 		&(struct postgres_options){ .url = url,
@@ -39,36 +39,19 @@ static void *session_open(const char *url)
 
 static void session_close(void *opaque)
 {
-	struct session *session = opaque;
+	struct postgres_lock_session *session = opaque;
 
 	postgres_free(session->postgres);
 	free(session);
-}
-
-static enum lock_reply failure_reply(const struct postgres *postgres)
-{
-	switch (postgres_failure(postgres)) {
-	case POSTGRES_OK:
-		return LOCK_REPLY_YES;
-	case POSTGRES_BLOCKED:
-		return LOCK_REPLY_NO;
-	case POSTGRES_DOWN:
-		return LOCK_REPLY_DOWN;
-	case POSTGRES_CANCELLED:
-	case POSTGRES_REFUSED:
-	case POSTGRES_AGAIN:
-	case POSTGRES_UNFIT:
-		return LOCK_REPLY_ERROR;
-	}
-	return LOCK_REPLY_ERROR;
 }
 
 /*
  * One statement; its first column is a truth value or a number: *value, if it is not NULL. Without
  * a time-out it lasts as long as the connection.
  */
-static enum lock_reply run(struct session *session, const char *sql, const char *first,
-			   const char *second, int64_t timeout_ms, int64_t *value)
+static enum lock_reply run(struct postgres_lock_session *session, const char *sql,
+			   const char *first, const char *second, int64_t timeout_ms,
+			   int64_t *value)
 {
 	const struct postgres_argument arguments[] = { postgres_text(first),
 						       postgres_text(second) };
@@ -78,8 +61,22 @@ static enum lock_reply run(struct session *session, const char *sql, const char 
 	if (!postgres_up(session->postgres))
 		return LOCK_REPLY_DOWN;
 	result = postgres_query(session->postgres, sql, second ? 2 : 0, arguments, &patience);
-	if (!result)
-		return failure_reply(session->postgres);
+	if (!result) {
+		switch (postgres_failure(session->postgres)) {
+		case POSTGRES_OK:
+			return LOCK_REPLY_YES;
+		case POSTGRES_BLOCKED:
+			return LOCK_REPLY_NO;
+		case POSTGRES_DOWN:
+			return LOCK_REPLY_DOWN;
+		case POSTGRES_CANCELLED:
+		case POSTGRES_REFUSED:
+		case POSTGRES_AGAIN:
+		case POSTGRES_UNFIT:
+			return LOCK_REPLY_ERROR;
+		}
+		return LOCK_REPLY_ERROR;
+	}
 	if (value)
 		*value = strcmp(PQgetvalue(result, 0, 0), "t") == 0
 				 ? 1
@@ -89,7 +86,7 @@ static enum lock_reply run(struct session *session, const char *sql, const char 
 }
 
 /* Runs a statement about the session's lock that returns a truth value: NO when it is false. */
-static enum lock_reply ask(struct session *session, const char *sql)
+static enum lock_reply ask(struct postgres_lock_session *session, const char *sql)
 {
 	int64_t is_true = 0;
 	enum lock_reply reply = run(session, sql, session->name, session->kind, REPLY_TIMEOUT_MS,
@@ -103,34 +100,28 @@ static enum lock_reply session_release(void *opaque)
 	return ask(opaque, sql_query_lock_release);
 }
 
-/*
- * Tells the server the lease and the wait. A session that it has ended since its last lock, which
- * had another lease, is replaced.
- */
-static enum lock_reply session_set(struct session *session, int64_t lease_ms, int64_t wait_ms)
+static enum lock_reply session_take(void *opaque, const struct lock_request *request,
+				    int64_t wait_ms, struct lock_grant *grant)
 {
+	struct postgres_lock_session *session = opaque;
 	char lease[NUMBER_SIZE], wait[NUMBER_SIZE];
 	int attempts = postgres_up(session->postgres) ? 2 : 1;
 	enum lock_reply reply = LOCK_REPLY_DOWN;
 
-	number_text(lease_ms, lease);
+	snprintf(session->name, sizeof(session->name), "%s", request->name);
+	session->kind = request->kind == LOCK_READ ? "read" : "write";
+
+	/*
+	 * Tells the server the lease and the wait. A session that it has ended since its last lock,
+	 * which had another lease, is replaced.
+	 */
+	number_text(request->lease_ms, lease);
 	number_text(wait_ms > INT32_MAX ? 0 : wait_ms, wait);
 	while (reply == LOCK_REPLY_DOWN && attempts-- > 0)
 		if (postgres_open(session->postgres) == 0)
 			reply = run(session, sql_query_lock_session, lease, wait, REPLY_TIMEOUT_MS,
 				    NULL);
-	return reply;
-}
 
-static enum lock_reply session_take(void *opaque, const struct lock_request *request,
-				    int64_t wait_ms, struct lock_grant *grant)
-{
-	struct session *session = opaque;
-	enum lock_reply reply;
-
-	snprintf(session->name, sizeof(session->name), "%s", request->name);
-	session->kind = request->kind == LOCK_READ ? "read" : "write";
-	reply = session_set(session, request->lease_ms, wait_ms);
 	if (reply == LOCK_REPLY_YES)
 		reply = wait_ms > 0 ? run(session, sql_query_lock_wait, session->name,
 					  session->kind, 0, NULL)
@@ -154,7 +145,7 @@ static enum lock_reply session_renew(void *opaque)
 
 static const char *session_why(const void *opaque)
 {
-	const struct session *session = opaque;
+	const struct postgres_lock_session *session = opaque;
 
 	return postgres_why(session->postgres);
 }

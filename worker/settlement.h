@@ -43,7 +43,7 @@
  */
 #pragma once
 
-#include "worker/consume/delivery.h"
+#include "worker/delivery.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -83,12 +83,11 @@ void settlement_keep_copies(struct settlement *settlement, struct copies *copies
 #define SETTLEMENT_AWAITED 16u     /* a client waits for the outcome */
 
 /*
- * A batch has arrived. Tags ascend; batches of one message have the same tag, and are added before
- * anything else is called. The message is copied; `envelope` (NULL is allowed) is taken over.
+ * A batch has arrived: the delivery, which has its tag and its envelope, is taken over. Tags
+ * ascend; batches of one message have the same tag, and are added before anything else is called.
  */
-void settlement_add(struct settlement *settlement, uint64_t tag, const struct message *message,
-		    unsigned how, void *envelope);
-/* One that cannot be settled has arrived: it is to be dead-lettered. */
+void settlement_add(struct settlement *settlement, struct delivery *delivery, unsigned how);
+/* A message that cannot be settled has arrived: it is to be dead-lettered. */
 void settlement_add_dead(struct settlement *settlement, uint64_t tag, const char *reason,
 			 void *envelope);
 
@@ -106,8 +105,8 @@ struct unpack {
 	 * Makes the envelope of a batch that is one of several in a message. The text is lent;
 	 * `batch` is NULL when it cannot be read.
 	 */
-	void *(*part_new)(const void *whole, const char *text, size_t len,
-			  const struct ulid *batch);
+	void *(*batch_envelope)(const void *whole, const char *text, size_t len,
+				const struct ulid *batch);
 	union {
 		struct message receives;
 		struct use_message uses;
@@ -144,16 +143,14 @@ int settlement_rests(const struct settlement *settlement);
  * Begins a transaction: a trial of coupons that are put off, where one is due, or else what waits,
  * oldest first: whole deliveries up to `receives_max` receives (one delivery always fits). Returns
  * the number of receives, 0 when there is nothing to do now. One transaction at a time.
+ *
+ * `taken` of the settlement has the deliveries of the transaction in flight in order, and
+ * `lock_suspect` tells whether it may meet a lock again: then it is to wait for locks only briefly.
  */
 size_t settlement_take(struct settlement *settlement, size_t receives_max, int64_t now_ms);
-/* Whether the transaction may meet a lock again: it is to wait for locks only briefly. */
-int settlement_lock_suspect(const struct settlement *settlement);
 /* When a trial is due that settlement_take() would begin; INT64_MAX: none. */
 int64_t settlement_trial_ms(const struct settlement *settlement);
 
-/* The transaction in flight: its deliveries in order, and the outcome of each receive. */
-size_t settlement_taken(const struct settlement *settlement);
-const struct delivery *settlement_taken_at(const struct settlement *settlement, size_t i);
 /*
  * Records the outcome of the receive at `position` (0-based, over all deliveries in order). 0, or
  * -1 when there is none.
@@ -162,7 +159,7 @@ int settlement_outcome(struct settlement *settlement, size_t position, struct ou
 
 /* The transaction is committed. Read the outcomes before. */
 void settlement_commit(struct settlement *settlement);
-/* It did nothing, or its outcome is unknown: all its deliveries wait again. */
+/* The transaction did nothing, or its outcome is unknown: all its deliveries wait again. */
 void settlement_retry(struct settlement *settlement);
 /*
  * PostgreSQL refuses something in it. The deliveries are tried in halves, then the receives of the
@@ -177,11 +174,12 @@ struct lock_look {
 	size_t n;
 };
 
-/* It met a lock of another session, and did nothing. */
+/*
+ * The transaction met a lock of another session, and did nothing. `look` NULL: it was cancelled, by
+ * statement_timeout or an operator, and did nothing; a coupon alone is tried in steps then.
+ */
 void settlement_blocked(struct settlement *settlement, const struct lock_look *look,
 			int64_t now_ms);
-/* It was cancelled, after statement_timeout or by an operator, and did nothing. */
-void settlement_cancelled(struct settlement *settlement, int64_t now_ms);
 
 /*
  * Moves the deliveries held of the parking queue to that queue's end, when that is due, and forgets

@@ -33,23 +33,6 @@ struct outcome {
  */
 int outcome_parse(const char *kind, const char *reason, struct outcome *outcome);
 
-/*
- * A decoded message, in no more memory than it needs. Of a message of uses each use counts as one
- * receive, and its coupon is that of its first receive.
- */
-struct delivery_message {
-	struct ulid batch;
-	int64_t coupon;
-	struct use *uses;             /* of a message of uses; NULL otherwise, as the next one */
-	struct receive *use_receives; /* of all uses, in their order */
-	int64_t generation;           /* of a message of receives, as the rest */
-	int64_t seq;
-	int64_t at_ms;
-	struct message_traces *traces; /* NULL: there are none */
-	size_t receives_n;
-	struct message_receive receives[];
-};
-
 /* The states and the ways between them are drawn in settlement.h. */
 enum delivery_state {
 	DELIVERY_WAITING,      /* for a transaction */
@@ -93,15 +76,29 @@ struct delivery {
 	uint64_t tag;
 	size_t position; /* in its message, from 0 */
 	void *envelope;
-	char *reason;                     /* why it is dead-lettered */
-	struct outcome *outcomes;         /* one for each receive, ISSUED at first */
-	struct delivery_message *message; /* NULL: it could not be read */
-	struct copy copy;                 /* of receives, while they are to be settled */
-	/* The part that is tried: the whole message, unless it was refused alone. */
+	char *reason;             /* why it is dead-lettered */
+	struct outcome *outcomes; /* one for each receive, ISSUED at first */
+	struct copy copy;         /* of receives, while they are to be settled */
+	/* The part that is tried: the whole batch, unless it was refused alone. */
 	size_t first;
 	size_t end;   /* the receive after it */
 	size_t bad_n; /* receives that were refused */
 	size_t bad_first;
+
+	/*
+	 * The batch, in no more memory than it needs: zeros if it could not be read. Of a message
+	 * of uses each use counts as one receive, and its coupon is that of its first receive.
+	 */
+	struct ulid batch;
+	int64_t coupon;
+	struct message_traces *traces; /* NULL: there are none */
+	struct use *uses;              /* of a message of uses; NULL otherwise, as the next one */
+	struct receive *use_receives;  /* of all uses, in their order */
+	int64_t generation;            /* of a message of receives, as the rest but receives_n */
+	int64_t seq;
+	int64_t at_ms;
+	size_t receives_n;
+	struct message_receive receives[];
 };
 
 /* `message` is copied, `envelope` taken over. */
@@ -113,8 +110,6 @@ void delivery_free(struct delivery *delivery, void (*envelope_free)(void *envelo
 
 /* Makes the part at most this long (positive). The rest is tried when the part is committed. */
 void delivery_part_limit(struct delivery *delivery, size_t receives_max);
-/* A part is about to be tried: its outcomes are ISSUED until settle() returns others. */
-void delivery_part_begin(struct delivery *delivery);
 /* The part is committed. What the delivery does next: WAITING with the rest, DEAD, or DONE. */
 enum delivery_state delivery_part_committed(struct delivery *delivery);
 /*
@@ -140,11 +135,9 @@ size_t delivery_part_size(const struct delivery *delivery);
 const char *delivery_trace(const struct delivery *delivery, size_t index);
 
 /*
- * The books: the list of the deliveries that a worker holds, and the one place where their states
- * change. From here on only for the files of settlement.h: settlement.c and transaction.c.
- */
-
-/*
+ * The books. Only settlement.c and transaction.c change them; others read `taken` and
+ * `lock_suspect`.
+ *
  * All held deliveries are in one list in the order of their tags, and so are the parcels they came
  * in, so that the finished parcels at the front can be acked together. Deliveries of a transaction
  * in flight are also in `taken`; after a reset they are only there.
@@ -160,7 +153,7 @@ struct settlement {
 	size_t finished_parcels;          /* of these, nothing is left */
 	size_t in_state[DELIVERY_STATES]; /* of those in the list */
 	size_t awaited_n;                 /* of those that wait, by a client */
-	uint64_t epoch;                   /* rises with every reset */
+	uint64_t epoch;                   /* grows with every reset */
 	uint64_t next_group;
 	struct delivery **taken;
 	size_t taken_n;
@@ -168,7 +161,7 @@ struct settlement {
 	size_t taken_receives;
 	int64_t taken_ms;    /* when it began */
 	size_t receives_max; /* the limit that it was given */
-	int lock_suspect;
+	int lock_suspect;    /* one of these was in a transaction that met a lock */
 
 	struct put_off put_off;
 	size_t put_off_max;
@@ -184,10 +177,3 @@ struct settlement {
 /* Changes the state and the counts. The transition must be an allowed one. */
 void books_set_state(struct settlement *settlement, struct delivery *delivery,
 		     enum delivery_state state);
-/*
- * The state for a delivery of a coupon that is put off: held here while there is room, else
- * parked.
- */
-enum delivery_state locked_state(const struct settlement *settlement,
-				 const struct delivery *delivery,
-				 const struct put_off_coupon *put_off);
