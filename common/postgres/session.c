@@ -6,7 +6,6 @@
 #include "common/log/log.h"
 #include "common/postgres/tls.h"
 #include "common/resolving.h"
-#include "common/silence.h"
 #include "embed.h"
 
 #include <inttypes.h>
