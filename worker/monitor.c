@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/message/json.h"
-#include "common/program/transport.h"
+#include "common/program/durability.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"
 #include "common/thread.h"

@@ -1,7 +1,7 @@
 #include "common/rabbit/url.h"
 
-#include "common/base64.h"
 #include "common/check.h"
+#include "common/message/number.h"
 
 #include <stdio.h>
 #include <stdlib.h>
