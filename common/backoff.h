@@ -12,7 +12,7 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_MOST_MS 2000
 #define BACKOFF_CONNECT_MS 200
-#define BACKOFF_CONNECT_TRIES 100 /* of these; some 15 s */
+#define BACKOFF_CONNECT_TRIES 100 /* with that wait; some 15 s */
 
 /*
  * Failures in a row are logged once, again after a minute, and after ten seconds if the reason is
@@ -23,16 +23,16 @@
 
 struct backoff {
 	int64_t next_ms; /* 0: no failure yet */
-	int tries;       /* of a connection */
-	uint64_t told;   /* a hash of the reason, and when; 0: none was told yet */
-	int64_t told_ms;
+	int tries;       /* attempts of a connection */
+	uint64_t told;   /* a hash of the reason that was logged last; 0: none was */
+	int64_t told_ms; /* when it was logged */
 };
 
-/* the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS */
+/* Returns the wait after one more failure, BACKOFF_FIRST_MS/2…BACKOFF_MOST_MS. */
 int64_t backoff_ms(struct backoff *backoff);
-/* the same for a connection, BACKOFF_CONNECT_MS/2…BACKOFF_MOST_MS */
+/* Returns the wait of a connection, BACKOFF_CONNECT_MS/2…BACKOFF_MOST_MS. */
 int64_t backoff_connect_ms(struct backoff *backoff);
-/* whether a failure for this reason is to be logged; then it counts as told */
+/* Whether a failure for this reason is to be logged now. If so, it counts as logged. */
 int backoff_tells(struct backoff *backoff, const char *why, int64_t now_ms);
 void backoff_reset(struct backoff *backoff); /* after a success */
 

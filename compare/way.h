@@ -27,8 +27,8 @@ struct market {
 	int clients;     /* requests at once */
 	int connections; /* that carry them, to each store */
 	int lease_ms;    /* of locks */
-	int pause_ms;    /* a client that has read stops for so long… */
-	int pause_every; /* …at every so many-th sale; 0: never */
+	int pause_ms;    /* for which a client that has read stops, */
+	int pause_every; /* at every such sale; 0: never */
 	int is_meeting;  /* no client writes before all others that are served have read */
 	unsigned seed;
 	/* of the services, from the environment */

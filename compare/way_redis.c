@@ -230,7 +230,7 @@ static void queue_publish(struct seller *seller, const struct sale_request *requ
 		store_fail("RabbitMQ", "publish", body);
 }
 
-/* Waits so long for a message. 0: there was none. */
+/* Waits up to `wait_us` for a message. 0: there was none. */
 static int queue_take(struct seller *seller, struct sale_request *request, int wait_us)
 {
 	char body[MESSAGE_SIZE] = "", error[RABBIT_ERROR_SIZE];

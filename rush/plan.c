@@ -155,7 +155,7 @@ struct user_id rush_users_id(const struct rush_users *users, uint32_t i)
 	case RUSH_UUID:
 		if (users->seeded)
 			random = mix(number, WORD);
-		/* Of the upper half, four bits give way to the version. */
+		/* Four bits of the upper half give way to the version. */
 		random = htobe64((random & ~UINT64_C(0xf000)) | VERSION_4);
 		number = htobe64(number | VARIANT);
 		memcpy(bits.bytes, &random, sizeof(random));

@@ -1,7 +1,7 @@
 /*
  * What a rush requests. Its requests are numbered from 0, and the number is their id on the wire.
- * Those of one user are for one coupon, and are sent one directly after the other, so that they
- * race.
+ * The requests of one user are for one coupon, and are sent one directly after the other, so that
+ * they race.
  */
 #pragma once
 

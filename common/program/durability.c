@@ -15,7 +15,7 @@
 #define OF_SENTINELS "min-replicas-to-write" /* the last one of Redis */
 
 /*
- * How the services must be set for the promises to hold, those of Redis first. `values` are the
+ * How the services must be set for the promises to hold, Redis first. `values` are the
  * sufficient ones, the recommended one first; `lost` is what a weaker one loses. docs/operations.md
  * describes them in full.
  *

@@ -1,6 +1,6 @@
 /*
- * Weak settings, which are told in the log at the start (weak_setting), and in the warnings of
- * /readyz: those of the services, and of the URLs and listeners of this process.
+ * Weak settings of the services, and of the URLs and listeners of this process. The log names each
+ * (weak_setting), and so do the warnings of /readyz.
  *
  * The reported settings of the services are compared with those that the promises need. A weak one
  * is logged once for each connection and whenever it changes; one that cannot be read is logged
