@@ -159,7 +159,7 @@ int sales_are_written(const struct sales *sales)
 /* ---- the clients */
 
 /* A thread with connections of its own: for clients, or behind them. */
-struct part {
+struct sales_part {
 	struct sales *sales;
 	struct seller *seller;
 	pthread_t thread;
@@ -170,7 +170,7 @@ struct part {
 	long long attempts, attempts_failed;
 };
 
-static enum sale_outcome answer_get(struct part *part, struct sale_asked *asked)
+static enum sale_outcome answer_get(struct sales_part *part, struct sale_asked *asked)
 {
 	const struct way *way = part->sales->way;
 	int64_t until_ms = way->tries_ms ? clock_monotonic_ms() + way->tries_ms : INT64_MAX;
@@ -192,14 +192,14 @@ static enum sale_outcome answer_get(struct part *part, struct sale_asked *asked)
 	return outcome;
 }
 
-static void flush(struct part *part)
+static void flush(struct sales_part *part)
 {
 	if (part->sales->way->flush)
 		part->sales->way->flush(part->seller);
 }
 
 /* What is sent is flushed by the quarter of the clients. */
-static void clients_serve(struct part *part)
+static void clients_serve(struct sales_part *part)
 {
 	const struct way *way = part->sales->way;
 	struct sales *sales = part->sales;
@@ -234,7 +234,7 @@ static void clients_serve(struct part *part)
 
 static void *part_run(void *opaque)
 {
-	struct part *part = opaque;
+	struct sales_part *part = opaque;
 	struct sales *sales = part->sales;
 	const struct sale_request request = { .user = part->number,
 					      .item = sales->market->items + 1 };
@@ -266,11 +266,11 @@ static void *part_run(void *opaque)
 }
 
 /* Starts `n` threads. */
-static int parts_start(struct sales *sales, struct part *parts, int n,
+static int parts_start(struct sales *sales, struct sales_part *parts, int n,
 		       void (*run)(struct seller *seller, struct sales *sales))
 {
 	for (int i = 0; i < n; i++) {
-		parts[i] = (struct part){
+		parts[i] = (struct sales_part){
 			.sales = sales,
 			.seller = seller_new(sales->market, sales->way),
 			.run = run,
@@ -316,7 +316,7 @@ void sales_run(struct market *market, const struct way *way, struct sales_result
 	struct sales sales = { .market = market, .way = way };
 	int connections = market->connections, workers = way->workers ? way->workers : connections,
 	    most = connections + (way->work ? workers : 0) + (way->watch ? 1 : 0), n = connections;
-	struct part *parts = calloc((size_t)most, sizeof(*parts));
+	struct sales_part *parts = calloc((size_t)most, sizeof(*parts));
 
 	*result = (struct sales_result){ 0 };
 	requests_make(&sales);
@@ -331,7 +331,7 @@ void sales_run(struct market *market, const struct way *way, struct sales_result
 	pthread_barrier_wait(&sales.barrier); /* all connections are open */
 	for (int i = 0; i < market->clients; i++) {
 		/* Each client asks, the clients of all connections in turn. */
-		struct part *part = &parts[i % connections];
+		struct sales_part *part = &parts[i % connections];
 
 		if (!sales_next(&sales, &part->asked[part->n]))
 			break;
