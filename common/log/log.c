@@ -1,6 +1,6 @@
 /*
- * A line is written to standard error at once if the pipe, socket or terminal takes it. Otherwise it
- * waits in a buffer, which a temporary thread empties; what does not fit is dropped and counted.
+ * A line is written to standard error at once if the pipe, socket or terminal takes it. Otherwise
+ * it waits in a buffer, which a temporary thread empties; what does not fit is dropped and counted.
  *
  *	line ─▶ buffer is empty ─▶ standard error
  *	     └─▶ buffer ─▶ thread ─┘

@@ -16,8 +16,8 @@
  *	{"v":1,"batch":"01JD…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}
  *
  * The reply to uses names each receive, in the order of the message: which use it is of, the
- * result, until when it is held, and what is taken off. If the use was executed before, it also says
- * what the receive is now, whether the order has it (1 or 0), and until when it is held.
+ * result, until when it is held, and what is taken off. If the use was executed before, it also
+ * says what the receive is now, whether the order has it (1 or 0), and until when it is held.
  *
  *	{"v":1,"batch":"01JD…","uses":[
  *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR",["used",0,null]],
