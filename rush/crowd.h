@@ -12,8 +12,8 @@
  * to end asks the gateway for what nobody waits for.
  *
  * A user in a slot has a connection of its own, which has the slot's number. Its request has the
- * user's number in rush_requests, and is open from its first attempt until it ends. The time that an answer
- * took begins when the user came, whatever attempt was answered.
+ * user's number in rush_requests, and is open from its first attempt until it ends. The time that
+ * an answer took begins when the user came, whatever attempt was answered.
  */
 #pragma once
 

@@ -96,7 +96,7 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 	if (requests->list[request].end != RUSH_OPEN)
 		return RUSH_WRONG;
 
-	/* The request was accepted: the answer names a receive, which must be one of this request. */
+	/* If it was accepted, the answer names a receive, which must be one of this request. */
 	if (reply->code == answer_code(ANSWER_OK) || reply->code == answer_code(ANSWER_REJECTED) ||
 	    (is_unknown && reply->receive)) {
 		user = rush_plan_user(plan, request);
@@ -348,8 +348,8 @@ static void strays_walk(struct rush_tally *tally, const struct rush_requests *re
 		is_told = equal_take(&requests->told, &told_at, one) > 0;
 		is_old = equal_take(before, &before_at, one) > 0;
 		/*
-		 * The rows of a user come in their order. Another receive for the key or code of the
-		 * row before it is wrong; if both were told, told_walk() has found it.
+		 * The rows of a user come in their order. Another receive for the key or code of
+		 * the row before it is wrong; if both were told, told_walk() has found it.
 		 */
 		if (once && !is_old && !is_other) {
 			is_second = kept && kept->user == one->user && !(kept_told && is_told);
