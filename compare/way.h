@@ -1,7 +1,8 @@
 /*
  * What is sold, to whom, and over which services; and the ways of selling: of each way the code
  * that serves one request, and what the comparison must know to run it and to judge it. The code is
- * as plain as the idea. Any error of a store ends the program: faults are not what is compared here.
+ * as plain as the idea. Any error of a store ends the program: faults are not what is compared
+ * here.
  */
 #pragma once
 
