@@ -1,4 +1,6 @@
 /*
+ * The ways with couponmq.
+ *
  * 10. couponmq, over its socket API: a connection carries many clients, and replies come in the
  * order of completion. The answer says that the receive is recorded (ack=accepted), or that it is
  * committed (ack=issued).

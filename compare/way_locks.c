@@ -1,4 +1,6 @@
 /*
+ * The ways with a lock.
+ *
  * 5. A lock around read-then-write. First the recipes in Redis that were passed on for years: they
  * are here to be compared, not to be used. Then lock/, the library: the item stores the highest
  * fence, so a holder whose lease has ended is refused, and tries again.
