@@ -285,38 +285,14 @@ static int parts_start(struct sales *sales, struct sales_part *parts, int n,
 	return n;
 }
 
-static void result_read(const struct sales *sales, struct sales_result *result)
-{
-	int64_t begun_us = sales->made[0].asked_us, last_us = 0;
-	/* The latencies of the requests that got a piece. */
-	int64_t *took_us = checked(calloc((size_t)sales->n + 1, sizeof(*took_us)));
-	size_t n = 0;
-
-	for (const struct made *made = sales->made; made < sales->made + sales->n; made++) {
-		if (made->outcome == SOLD)
-			took_us[n++] = made->took_us;
-		result->told_failed += made->outcome == FAILED;
-		if (made->asked_us < begun_us)
-			begun_us = made->asked_us;
-		if (made->asked_us + made->took_us > last_us)
-			last_us = made->asked_us + made->took_us;
-	}
-	qsort(took_us, n, sizeof(*took_us), number_compare);
-	result->requests = sales->n;
-	result->told_sold = (long long)n;
-	result->answered_us = last_us - begun_us;
-	result->committed_us = sales->committed_us ? sales->committed_us - begun_us : 0;
-	result->latency_p50_us = took_us[n / 2];
-	result->latency_p99_us = took_us[n * 99 / 100];
-	free(took_us);
-}
-
 void sales_run(struct market *market, const struct way *way, struct sales_result *result)
 {
 	struct sales sales = { .market = market, .way = way };
 	int connections = market->connections, workers = way->workers ? way->workers : connections,
 	    most = connections + (way->work ? workers : 0) + (way->watch ? 1 : 0), n = connections;
 	struct sales_part *parts = calloc((size_t)most, sizeof(*parts));
+	int64_t begun_us, last_us = 0, *took_us;
+	size_t sold_n = 0;
 
 	*result = (struct sales_result){ 0 };
 	requests_make(&sales);
@@ -349,6 +325,26 @@ void sales_run(struct market *market, const struct way *way, struct sales_result
 	}
 	pthread_barrier_destroy(&sales.barrier);
 	free(parts);
-	result_read(&sales, result);
+
+	/* The latencies are those of the requests that got a piece. */
+	took_us = checked(calloc((size_t)sales.n + 1, sizeof(*took_us)));
+	begun_us = sales.made[0].asked_us;
+	for (const struct made *made = sales.made; made < sales.made + sales.n; made++) {
+		if (made->outcome == SOLD)
+			took_us[sold_n++] = made->took_us;
+		result->told_failed += made->outcome == FAILED;
+		if (made->asked_us < begun_us)
+			begun_us = made->asked_us;
+		if (made->asked_us + made->took_us > last_us)
+			last_us = made->asked_us + made->took_us;
+	}
+	qsort(took_us, sold_n, sizeof(*took_us), number_compare);
+	result->requests = sales.n;
+	result->told_sold = (long long)sold_n;
+	result->answered_us = last_us - begun_us;
+	result->committed_us = sales.committed_us ? sales.committed_us - begun_us : 0;
+	result->latency_p50_us = took_us[sold_n / 2];
+	result->latency_p99_us = took_us[sold_n * 99 / 100];
+	free(took_us);
 	free(sales.made);
 }
