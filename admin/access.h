@@ -11,7 +11,6 @@
 #pragma once
 
 #include "common/keys.h"
-#include "common/message/api_key.h"
 #include "common/program/config.h"
 
 #include <stdint.h>

@@ -3,13 +3,13 @@
  * copy is made after COMMIT: a PostgreSQL with a number below its copy was put back to an earlier
  * moment.
  *
- * With them goes the id of the installation: a PostgreSQL and a Redis with different ones do not
- * belong together, and their numbers cannot be compared. A Redis that has none is empty, or new.
+ * The id of the installation goes with them: a PostgreSQL and a Redis with different ids do not
+ * belong together, and their numbers cannot be compared. A Redis without an id is empty, or new.
  *
- * And the server that Redis follows: its cluster, and its timeline, which grows with each promotion
- * of a standby. One that is not followed is followed before its numbers are compared: from then on
- * the server before it can copy nothing (lua/changes.lua), so what it commits in vain is removed
- * from no outbox, and what it had copied until then is compared.
+ * Redis follows one server: its cluster, and its timeline, which grows with each promotion of a
+ * standby. A new server is followed before its numbers are compared: from then on the server before
+ * it can copy nothing (lua/changes.lua). So what that server commits in vain is removed from no
+ * outbox, and what it had copied until then is compared.
  */
 #pragma once
 
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CHANGES_STRIPES 128
-#define CHANGES_SETTLED 64 /* those from here on are of transactions of settle() */
+#define CHANGES_SETTLED 64 /* the stripes from here on count transactions of settle() */
 
 #define INSTALLATION_SIZE 37 /* a UUID */
 
@@ -52,7 +52,7 @@ enum relation {
 	RELATION_OWN,       /* it counts, once its server is followed */
 	RELATION_BEHIND,  /* it was put back: nothing is issued or settled until it is recovered */
 	RELATION_FOREIGN, /* of another installation: nothing is changed anywhere */
-	RELATION_OLD,     /* the server is an old one, and another is followed: the same */
+	RELATION_OLD,     /* an old server, and another is followed: nothing is changed anywhere */
 	RELATION_STANDBY, /* it cannot be changed */
 	RELATION_OTHER    /* Redis replied: of a cluster that is not followed, with FOLLOW_NEWER */
 };
@@ -66,12 +66,12 @@ enum relation {
 	"stop this server, or correct DATABASE_URL; if it shall take the place of the other, " \
 	"couponctl recover --all --this-server"
 
-/* Which server Redis follows from now on, besides the one that it follows, and the first. */
+/* Which server Redis may follow from now on, beside the one that it follows, and the first. */
 enum follow {
 	FOLLOW_NONE,  /* as it is: Redis is not asked */
 	FOLLOW_NEWER, /* one with a higher timeline, of the same cluster */
-	FOLLOW_OTHER, /* or of another cluster: one that is not behind */
-	FOLLOW_ANY    /* an old one, too */
+	FOLLOW_OTHER, /* also one of another cluster that is not behind */
+	FOLLOW_ANY    /* also an old one */
 };
 
 /* What a program may do with its PostgreSQL. */
@@ -99,9 +99,9 @@ int changes_copy_read(struct changes *copy, struct redis_client *redis);
 /* Takes the copy from the reply to HGETALL of CHANGES_KEY. Returns as changes_copy_read(). */
 int changes_copy_take(struct changes *copy, const redisReply *reply);
 /*
- * Raises the copies of the numbers that have grown: lua/changes.lua. RELATION_OWN: they are copied,
- * or none has grown and the copy is of this server; RELATION_UNKNOWN: Redis has failed, and may
- * have copied them; else nothing was copied.
+ * Raises the copies of the numbers that have grown (lua/changes.lua). RELATION_OWN: they are
+ * copied, or none has grown and the copy is of this server. RELATION_UNKNOWN: Redis has failed, and
+ * may have copied them. Any other relation: nothing was copied.
  */
 enum relation changes_copy(struct redis_client *redis, const struct changes *changes,
 			   const struct changes *copy);
@@ -155,7 +155,7 @@ void relation_log(enum relation before, enum relation relation, const struct cha
 /* How many transactions PostgreSQL is behind its copy, at least; 0: it is not. */
 int64_t changes_behind(const struct changes *changes, const struct changes *copy);
 /*
- * How many of these did not settle receives: they changed terms, codes, generations, or voided
- * receives. So does a transaction of a version that counts all alike.
+ * How many of these did not settle receives: they changed terms, codes or generations, or voided
+ * receives. A version that does not tell them apart counts all of them here.
  */
 int64_t changes_behind_others(const struct changes *changes, const struct changes *copy);

@@ -1,6 +1,6 @@
 /*
- * One GET by libcurl, of what a setting names: nothing of the environment counts, no other host is
- * gone to, and a certificate is verified by common/trust.h. The thread that has it.
+ * One GET by libcurl of a URL that a setting names: nothing in the environment counts, no redirect
+ * is followed, and a certificate is verified by common/trust.h. One thread uses it.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ struct fetch {
 	check(curl_easy_setopt((fetch)->curl, (option), (value)) == CURLE_OK)
 
 /*
- * Embedded where it stays. `host`, that of the URL, is lent. `config` may be set then; NULL: no
- * certificate is shown. To be freed by fetch_fini().
+ * The struct must stay where it is. `host`, which the URL has, is lent. `config` may be set
+ * afterwards; NULL: no certificate is shown. To be freed by fetch_fini().
  */
 void fetch_init(struct fetch *fetch, enum trust_store store, const char *host, const char *url,
 		long timeout_ms);

@@ -4,6 +4,9 @@
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/message/json.h"
+#include "common/message/number.h"
+#include "common/postgres/session.h"
+#include "embed.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -55,7 +58,7 @@ struct keys *keys_new(void)
 	return keys;
 }
 
-/* What a key is for, if not for everything. */
+/* The coupons and the budgets of a key that is not for everything. */
 static void lists_free(struct api_key *key)
 {
 	free((void *)key->coupons);
@@ -63,13 +66,6 @@ static void lists_free(struct api_key *key)
 	key->coupons = NULL;
 	key->budgets = NULL;
 	key->coupons_n = key->budgets_n = 0;
-}
-
-static void entry_free(struct key_entry *entry)
-{
-	lists_free(&entry->key);
-	OPENSSL_cleanse(entry, sizeof(*entry));
-	free(entry);
 }
 
 void keys_free(struct keys *keys)
@@ -80,7 +76,9 @@ void keys_free(struct keys *keys)
 		return;
 	HASH_ITER (hh, keys->entries, entry, next) {
 		HASH_DEL(keys->entries, entry);
-		entry_free(entry);
+		lists_free(&entry->key);
+		OPENSSL_cleanse(entry, sizeof(*entry));
+		free(entry);
 	}
 	json_arena_free(keys->arena);
 	free(keys);
@@ -111,19 +109,14 @@ static int hash_take(const cJSON *object, unsigned char hash[KEY_HASH_SIZE])
 	return text ? 0 : -1;
 }
 
-static int is_null(const cJSON *object, const char *name)
-{
-	return cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(object, name));
-}
-
 /* A number; `absent` for null, which must be there. 0, or -1. */
 static int number_take(const cJSON *object, const char *name, int64_t least, int64_t most,
 		       int64_t absent, int64_t *value)
 {
+	const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
 	*value = absent;
-	if (is_null(object, name))
-		return 0;
-	return json_integer(cJSON_GetObjectItemCaseSensitive(object, name), least, most, value);
+	return cJSON_IsNull(item) ? 0 : json_integer(item, least, most, value);
 }
 
 /* At least one, each of those that there are. 0, or -1. */
@@ -148,37 +141,33 @@ static int roles_take(const cJSON *object, unsigned *set)
 	return *set ? 0 : -1;
 }
 
-/* Each 0, or -1; what it has taken is of the key in any case. */
-static int coupons_take(const cJSON *object, struct api_key *key)
+/* The coupons and the budgets. 0, or -1; what was taken belongs to the key in either case. */
+static int lists_take(const cJSON *object, struct api_key *key)
 {
 	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "coupons"), *item;
+	char(*budgets)[KEY_NAME_MAX + 1];
 	const char *error;
 	int64_t *coupons;
 	int count;
 
-	if (cJSON_IsNull(array))
-		return 0;
-	count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
-	if (count < 1 || count > KEY_COUPONS_MAX)
-		return -1;
-	key->coupons = coupons = checked(calloc((size_t)count, sizeof(*coupons)));
-	cJSON_ArrayForEach(item, array)
-	{
-		if (!cJSON_IsString(item) || json_id(item, &coupons[key->coupons_n++], &error))
+	if (!cJSON_IsNull(array)) {
+		count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
+		if (count < 1 || count > KEY_COUPONS_MAX)
 			return -1;
+		key->coupons = coupons = checked(calloc((size_t)count, sizeof(*coupons)));
+		cJSON_ArrayForEach(item, array)
+		{
+			if (!cJSON_IsString(item) ||
+			    json_id(item, &coupons[key->coupons_n++], &error))
+				return -1;
+		}
+		key->coupons_n = numbers_unique(coupons, key->coupons_n);
 	}
-	key->coupons_n = numbers_unique(coupons, key->coupons_n);
-	return 0;
-}
 
-static int budgets_take(const cJSON *object, struct api_key *key)
-{
-	const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "budgets"), *item;
-	char(*budgets)[KEY_NAME_MAX + 1];
-	int count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
-
+	array = cJSON_GetObjectItemCaseSensitive(object, "budgets");
 	if (!array || cJSON_IsNull(array))
 		return 0;
+	count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
 	if (count < 1 || count > KEY_BUDGETS_MAX || !key->coupons)
 		return -1;
 	key->budgets = budgets = checked(calloc((size_t)count, sizeof(*budgets)));
@@ -194,24 +183,11 @@ static int budgets_take(const cJSON *object, struct api_key *key)
 	return 0;
 }
 
-static int previous_take(const cJSON *object, struct key_entry *entry)
-{
-	const cJSON *previous = cJSON_GetObjectItemCaseSensitive(object, "previous");
-
-	entry->previous_until_ms = INT64_MIN;
-	if (cJSON_IsNull(previous))
-		return 0;
-	if (!cJSON_IsObject(previous) || hash_take(previous, entry->previous))
-		return -1;
-	return json_integer(cJSON_GetObjectItemCaseSensitive(previous, "until_ms"), 0,
-			    JSON_INTEGER_MAX, &entry->previous_until_ms);
-}
-
 /* 0, and the lists of the entry's key are the caller's, or -1. */
 static int record_parse(struct keys *keys, const char *text, size_t len, struct key_entry *entry)
 {
 	struct api_key *key = &entry->key;
-	const cJSON *root, *revoked;
+	const cJSON *root, *revoked, *previous;
 	const char *error, *id, *name;
 
 	memset(entry, 0, sizeof(*entry));
@@ -227,9 +203,18 @@ static int record_parse(struct keys *keys, const char *text, size_t len, struct 
 	    roles_take(root, &key->roles) ||
 	    number_take(root, "expires_ms", 0, JSON_INTEGER_MAX, INT64_MAX, &key->expires_ms) ||
 	    number_take(root, "rate", 1, KEY_RATE_MAX, 0, &key->rate) ||
-	    hash_take(root, entry->sha256) || previous_take(root, entry))
+	    hash_take(root, entry->sha256))
 		return -1;
-	if (coupons_take(root, key) || budgets_take(root, key)) {
+
+	previous = cJSON_GetObjectItemCaseSensitive(root, "previous");
+	entry->previous_until_ms = INT64_MIN;
+	if (!cJSON_IsNull(previous) &&
+	    (!cJSON_IsObject(previous) || hash_take(previous, entry->previous) ||
+	     json_integer(cJSON_GetObjectItemCaseSensitive(previous, "until_ms"), 0,
+			  JSON_INTEGER_MAX, &entry->previous_until_ms)))
+		return -1;
+
+	if (lists_take(root, key)) {
 		lists_free(key);
 		return -1;
 	}
@@ -258,13 +243,6 @@ static int is_newer(const struct api_key *key, const struct api_key *than)
 	return key->version > than->version;
 }
 
-/* Whether there is room for one more. */
-static int has_room(const struct keys *keys, const struct api_key *key)
-{
-	return key->is_revoked ? keys->counts.revoked < KEYS_REVOKED_MAX
-			       : keys->counts.live < KEYS_LIVE_MAX;
-}
-
 static void entry_count(struct keys *keys, const struct api_key *key, int by)
 {
 	size_t *count = key->is_revoked ? &keys->counts.revoked : &keys->counts.live;
@@ -291,41 +269,35 @@ static void entry_change(struct key_entry *entry, const struct key_entry *record
 	entry->key.roles = 0;
 }
 
-static enum keys_merged record_merge(struct keys *keys, struct key_entry *record)
+enum keys_merged keys_merge(struct keys *keys, const char *text, size_t len)
 {
-	struct key_entry *entry = entry_get(keys, record->key.id, KEY_ID_LEN);
+	struct key_entry record, *entry;
 
-	if (entry && !is_newer(&record->key, &entry->key)) {
-		lists_free(&record->key);
+	if (record_parse(keys, text, len, &record)) {
+		keys->counts.malformed++;
+		return KEYS_MALFORMED;
+	}
+	entry = entry_get(keys, record.key.id, KEY_ID_LEN);
+	if (entry && !is_newer(&record.key, &entry->key)) {
+		lists_free(&record.key);
 		return KEYS_KNOWN;
 	}
-	if (!entry && !has_room(keys, &record->key)) {
-		lists_free(&record->key);
+	if (!entry && (record.key.is_revoked ? keys->counts.revoked >= KEYS_REVOKED_MAX
+					     : keys->counts.live >= KEYS_LIVE_MAX)) {
+		lists_free(&record.key);
 		keys->counts.refused++;
 		return KEYS_FULL;
 	}
 	if (entry) {
 		entry_count(keys, &entry->key, -1);
-		entry_change(entry, record);
+		entry_change(entry, &record);
 	} else {
 		entry = checked(calloc(1, sizeof(*entry)));
-		entry_change(entry, record);
+		entry_change(entry, &record);
 		HASH_ADD_KEYPTR(hh, keys->entries, entry->key.id, KEY_ID_LEN, entry);
 	}
 	entry_count(keys, &entry->key, 1);
 	return KEYS_CHANGED;
-}
-
-enum keys_merged keys_merge(struct keys *keys, const char *record, size_t len)
-{
-	struct key_entry parsed;
-	enum keys_merged merged = KEYS_MALFORMED;
-
-	if (record_parse(keys, record, len, &parsed))
-		keys->counts.malformed++;
-	else
-		merged = record_merge(keys, &parsed);
-	return merged;
 }
 
 struct keys_counts keys_counts(const struct keys *keys)
@@ -455,4 +427,45 @@ enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
 		grant->until_ms = until_ms;
 	}
 	return verdict;
+}
+
+/* ---- the copy in Redis */
+
+int key_copy_version(struct redis_client *redis, int64_t *version)
+{
+	const char *hget[] = { "HGET", KEYS_KEY, "version" };
+	redisReply *reply = redis_client_call(redis, 3, hget);
+
+	*version = 0;
+	if (!reply)
+		return -1;
+	if (reply->type == REDIS_REPLY_STRING &&
+	    number_parse(reply->str, JSON_INTEGER_MAX, version))
+		*version = 0;
+	freeReplyObject(reply);
+	return 0;
+}
+
+enum key_copied key_copy_write(struct redis_client *redis, const char *installation,
+			       const PGresult *rows, int64_t *from, int64_t to)
+{
+	const char *keys[] = { KEYS_KEY, CHANGES_KEY }, *argv[3 + KEY_COPY_PAGE] = { installation };
+	char from_text[NUMBER_SIZE], to_text[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	int n = PQntuples(rows);
+
+	check(n <= KEY_COPY_PAGE);
+	/* Changes since `to` was read may be among them. */
+	if (n > 0 && (n == KEY_COPY_PAGE || column_number(rows, n - 1, "version") > to))
+		to = column_number(rows, n - 1, "version");
+	argv[1] = number_text(*from, from_text);
+	argv[2] = number_text(to, to_text);
+	for (int i = 0; i < n; i++)
+		argv[3 + i] = column_text(rows, i, "record");
+	redis_word_take(redis_client_eval(redis, lua_keys, 2, keys, 3 + n, argv), word);
+	*from = to;
+	if (strcmp(word, "ok") == 0)
+		return KEY_COPIED;
+	if (strcmp(word, "foreign") == 0)
+		return KEY_COPY_FOREIGN;
+	return strcmp(word, "unadopted") == 0 ? KEY_COPY_UNADOPTED : KEY_COPY_FAILED;
 }

@@ -1,21 +1,75 @@
 /*
- * The API keys as this process knows them, from PostgreSQL and Redis together, and whose a text is
- * that a client presents. No I/O: the caller hands over the records of both stores, in any order
+ * API keys: their form, the table of those that a process knows, and their copy in Redis.
+ */
+#pragma once
+
+#include "common/redis/client.h"
+
+#include <libpq-fe.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/*
+ * The form: cmq_ID_SECRET, where ID is ten digits of Crockford's base32 and SECRET is 32 random
+ * bytes in base64url. sql/schema/key.sql has the same limits.
+ */
+
+#define KEY_PREFIX "cmq_"
+#define KEY_ID_LEN 10
+#define KEY_ID_DIGITS "0123456789abcdefghjkmnpqrstvwxyz"
+#define KEY_SECRET_BYTES 32
+#define KEY_SECRET_LEN 43
+#define KEY_TEXT_LEN (sizeof(KEY_PREFIX) - 1 + KEY_ID_LEN + 1 + KEY_SECRET_LEN)
+
+#define KEY_NAME_MAX 64
+#define KEY_NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+#define KEY_COUPONS_MAX 256
+#define KEY_BUDGETS_MAX 64
+#define KEY_RATE_MAX 1000000
+
+/* Every role once: ROLE(enumerator, "name"). */
+#define KEY_ROLES(ROLE)          \
+	ROLE(ISSUE, "issue")     \
+	ROLE(READ, "read")       \
+	ROLE(USE, "use")         \
+	ROLE(MONITOR, "monitor") \
+	ROLE(ADMIN, "admin") /* of coupon-admin alone */
+
+enum key_role_place {
+#define ROLE(name, text) KEY_ROLE_PLACE_##name,
+	KEY_ROLES(ROLE)
+#undef ROLE
+		KEY_ROLES_N
+};
+
+/* Roles are a set. */
+enum key_role {
+#define ROLE(name, text) KEY_ROLE_##name = 1 << KEY_ROLE_PLACE_##name,
+	KEY_ROLES(ROLE)
+#undef ROLE
+};
+
+static inline int key_id_valid(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!memchr(KEY_ID_DIGITS, text[i], strlen(KEY_ID_DIGITS)))
+			return 0;
+	return len == KEY_ID_LEN;
+}
+
+/*
+ * The table has the API keys from PostgreSQL and Redis together, and says which key a text is that
+ * a client presents. It does no I/O: the caller hands over the records of both stores, in any order
  * and as often as it likes.
  *
  * A record replaces one of a lower version. A key that is revoked in one record stays so, whatever
- * the versions: a PostgreSQL that was put back to an earlier moment, or a Redis that was, revives
- * none. A key that no store has any more stays known.
+ * the versions: a PostgreSQL or a Redis that was put back to an earlier moment revives none. A key
+ * that no store has any more stays known.
  *
  * Entries are never freed while the table lives, only changed in place: a pointer to a key stays
  * good, but its fields only until the next keys_merge(). Event-loop thread only.
  */
-#pragma once
-
-#include "common/message/api_key.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #define KEY_HASH_SIZE 32 /* SHA-256 */
 
@@ -118,3 +172,29 @@ enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t
  * `generation` of the grant is another than before.
  */
 enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms);
+
+/*
+ * The copy of PostgreSQL's table api_key in Redis is made after COMMIT, so that gateways know the
+ * keys while PostgreSQL is away. Both number the changes. Redis is behind when it lost data, or has
+ * not been told yet; it is ahead when PostgreSQL was put back to an earlier moment, and then it is
+ * left as it is: couponctl recover brings its keys back.
+ */
+
+#define KEY_COPY_PAGE 100 /* records that are written together */
+
+/*
+ * The version that Redis has; 0: none, or it was overwritten. 0, or -1 as of redis_client_call().
+ */
+int key_copy_version(struct redis_client *redis, int64_t *version);
+
+/* What became of a write; KEY_COPY_FAILED as of redis_client_call(). */
+enum key_copied { KEY_COPIED, KEY_COPY_FAILED, KEY_COPY_FOREIGN, KEY_COPY_UNADOPTED };
+
+/*
+ * Writes the rows of sql_query_key_records for `from`, at most KEY_COPY_PAGE of them: lua/keys.lua.
+ * Fewer rows are the last ones: with them Redis has all up to `to`, a number that was read before
+ * them. `*from` becomes where the next page begins. Any caller may write at any time: what is
+ * older than what Redis has, it ignores.
+ */
+enum key_copied key_copy_write(struct redis_client *redis, const char *installation,
+			       const PGresult *rows, int64_t *from, int64_t to);

@@ -76,26 +76,21 @@ static void *run(void *data)
 	return NULL;
 }
 
-static struct resolving *begin(const char *host)
-{
-	struct resolving *resolving = checked(calloc(1, sizeof(*resolving) + strlen(host) + 1));
-
-	strcpy(resolving->host, host);
-	resolving->shares = 2;
-	if (thread_detach(run, resolving)) {
-		resolving->rc = EAI_MEMORY; /* no more threads at present: a failed look-up */
-		resolving->shares = 1;
-	}
-	return resolving;
-}
-
 int resolving_step(struct resolving **resolving, const char *host, char address[RESOLVED_SIZE],
 		   char *error, size_t size)
 {
-	struct resolving *one = *resolving ? *resolving : begin(host);
+	struct resolving *one = *resolving;
 	int rc;
 
-	*resolving = one;
+	if (!one) {
+		one = *resolving = checked(calloc(1, sizeof(*one) + strlen(host) + 1));
+		strcpy(one->host, host);
+		one->shares = 2;
+		if (thread_detach(run, one)) {
+			one->rc = EAI_MEMORY; /* no more threads at present: a failed look-up */
+			one->shares = 1;
+		}
+	}
 	if (one->shares > 1) {
 		snprintf(error, size, "the name of its host is being looked up");
 		return 0;

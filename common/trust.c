@@ -106,7 +106,7 @@ STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_W
 	return all;
 }
 
-/* Without a setting those of OpenSSL's own file and folder, which may be absent. */
+/* Without a setting it reads OpenSSL's own file and folder, which may be absent. */
 static int authorities_read(SSL_CTX *context, enum trust_store store, char error[TRUST_ERROR_SIZE])
 {
 	const char *path = paths[store], *system = getenv(X509_get_default_cert_file_env());

@@ -17,8 +17,8 @@
 enum trust_store { TRUST_REDIS, TRUST_RABBITMQ, TRUST_GATEWAY, TRUST_WEBHOOK };
 
 /*
- * For OpenSSL, which asks the terminal for the pass phrase of a file in PEM, and would block: there
- * is none. `asked`, an int or NULL, becomes 1.
+ * A callback for OpenSSL, which would ask the terminal for the pass phrase of a file in PEM, and
+ * block: says that there is none. `asked`, an int or NULL, becomes 1.
  */
 int trust_pass_refuse(char *buffer, int size, int is_written, void *asked);
 
@@ -26,8 +26,8 @@ int trust_pass_refuse(char *buffer, int size, int is_written, void *asked);
 STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_WRONG_SIZE]);
 
 /*
- * The file with the certificates of the authorities for this store; "": those of the system. Before
- * the first connection, and before other threads. Copied.
+ * Sets the file with the certificates of the authorities for this store; "": the system's are used.
+ * To be called before the first connection and before other threads. `path` is copied.
  */
 void trust_authorities_set(enum trust_store store, const char *path);
 

@@ -89,23 +89,18 @@ static const char *setting(const char *name)
 	return value;
 }
 
-/* The ways have a database of Redis for themselves: it is emptied. */
-static const char *redis_own(const char *url)
-{
-	static char own[256];
-	const char *slash = strrchr(url, '/');
-
-	if (!slash || strcmp(slash, "/0") != 0)
-		refuse("REDIS_URL", url, "a URL that ends in /0");
-	snprintf(own, sizeof(own), "%.*s/9", (int)(slash - url), url);
-	return own;
-}
-
 static void market_services(void)
 {
+	static char redis_own[256];
+	const char *redis = setting("REDIS_URL"), *slash = strrchr(redis, '/');
+
+	/* The ways have a database of Redis for themselves: it is emptied. */
+	if (!slash || strcmp(slash, "/0") != 0)
+		refuse("REDIS_URL", redis, "a URL that ends in /0");
+	snprintf(redis_own, sizeof(redis_own), "%.*s/9", (int)(slash - redis), redis);
+	market.redis = redis_own;
 	market.postgres = setting("DATABASE_ADMIN_URL");
 	market.postgres_locks = setting("DATABASE_URL");
-	market.redis = redis_own(setting("REDIS_URL"));
 	market.rabbit = setting("AMQP_URL");
 	market.gateway = setting("COUPON_LISTEN");
 	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
@@ -114,28 +109,24 @@ static void market_services(void)
 static const struct way *const tables[] = { ways_postgres, ways_locks,    ways_redis,
 					    ways_queue,    ways_couponmq, NULL };
 
-static void way_list(cJSON *all, const struct way *way)
-{
-	cJSON *object = cJSON_CreateObject();
-
-	cJSON_AddStringToObject(object, "id", way->id);
-	cJSON_AddStringToObject(object, "name", way->name);
-	cJSON_AddStringToObject(object, "may", way->may ? way->may : "");
-	cJSON_AddItemToObject(object, "wrong",
-			      way->wrong ? cJSON_CreateString(way->wrong) : cJSON_CreateNull());
-	cJSON_AddBoolToObject(object, "is_durable", way->ledger != IN_REDIS);
-	cJSON_AddBoolToObject(object, "is_batch", way->is_batch);
-	cJSON_AddItemToArray(all, object);
-}
-
 static void list(void)
 {
-	cJSON *all = cJSON_CreateArray();
+	cJSON *all = cJSON_CreateArray(), *object, *wrong;
 	char *text;
 
-	for (int i = 0; tables[i]; i++)
-		for (const struct way *way = tables[i]; way->id; way++)
-			way_list(all, way);
+	for (int i = 0; tables[i]; i++) {
+		for (const struct way *way = tables[i]; way->id; way++) {
+			object = cJSON_CreateObject();
+			wrong = way->wrong ? cJSON_CreateString(way->wrong) : cJSON_CreateNull();
+			cJSON_AddStringToObject(object, "id", way->id);
+			cJSON_AddStringToObject(object, "name", way->name);
+			cJSON_AddStringToObject(object, "may", way->may ? way->may : "");
+			cJSON_AddItemToObject(object, "wrong", wrong);
+			cJSON_AddBoolToObject(object, "is_durable", way->ledger != IN_REDIS);
+			cJSON_AddBoolToObject(object, "is_batch", way->is_batch);
+			cJSON_AddItemToArray(all, object);
+		}
+	}
 	text = cJSON_PrintUnformatted(all);
 	puts(text);
 	cJSON_free(text);
@@ -168,30 +159,21 @@ static const char *const schema =
 /* Fresh tables and an empty Redis for this way. Needs the role that may create them. */
 static void tables_make(const struct way *way)
 {
-	struct client *client = client_new(&market, way);
+	struct seller *seller = seller_new(&market, way);
 
 	if (way->ledger == IN_POSTGRES) {
-		sql_script(client, schema);
-		sql_script(client, way->is_unique ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
+		sql_script(seller, schema);
+		sql_script(seller, way->is_unique ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
 						  : "CREATE INDEX ON sale (item, buyer)");
-		sql(client, "INSERT INTO item SELECT generate_series(1, $1::int), $2",
+		sql(seller, "INSERT INTO item SELECT generate_series(1, $1::int), $2",
 		    market.items + 1, market.stock);
 	}
-	redis_run(client, "FLUSHDB");
+	redis_run(seller, "FLUSHDB");
 	if (way->script)
-		sql_script(client, way->script);
+		sql_script(seller, way->script);
 	if (way->prepare)
-		way->prepare(client);
-	client_free(client);
-}
-
-static void tables_drop(void)
-{
-	struct client *client = client_new(&market, NULL);
-
-	sql_script(client, "DROP SCHEMA IF EXISTS compare CASCADE");
-	redis_run(client, "FLUSHDB");
-	client_free(client);
+		way->prepare(seller);
+	seller_free(seller);
 }
 
 struct count {
@@ -214,29 +196,12 @@ static const char *const of_couponmq[] = {
 	 "GROUP BY user_id HAVING count(*) > 1) AS twice"),
 };
 
-static void postgres_count(struct client *client, const char *const statements[3], long long id,
+static void postgres_count(struct seller *seller, const char *const statements[3], long long id,
 			   struct count *count)
 {
-	count->stock = sql(client, statements[0], id);
-	count->sold = sql(client, statements[1], id);
-	count->over_limit = sql(client, statements[2], id);
-}
-
-static void item_count(struct client *client, enum ledger ledger, int item, struct count *count)
-{
-	switch (ledger) {
-	case IN_POSTGRES:
-		postgres_count(client, of_tables, item, count);
-		break;
-	case IN_REDIS: /* a set has each user once: nobody can have two */
-		count->stock = redis_run(client, "GET stock:%d", item) +
-			       redis_run(client, "LLEN tokens:%d", item);
-		count->sold = redis_run(client, "SCARD buyers:%d", item);
-		break;
-	case IN_COUPONMQ:
-		postgres_count(client, of_couponmq, market.coupons[item], count);
-		break;
-	}
+	count->stock = sql(seller, statements[0], id);
+	count->sold = sql(seller, statements[1], id);
+	count->over_limit = sql(seller, statements[2], id);
 }
 
 static long long above_zero(long long n)
@@ -244,9 +209,9 @@ static long long above_zero(long long n)
 	return n > 0 ? n : 0;
 }
 
-static void judge(const struct way *way, struct result *result)
+static void judge(const struct way *way, struct sales_result *result)
 {
-	struct client *client = client_new(&market, way);
+	struct seller *seller = seller_new(&market, way);
 
 	for (int item = 1; item <= market.items; item++) {
 		struct count count = { 0 };
@@ -255,7 +220,19 @@ static void judge(const struct way *way, struct result *result)
 
 		if (wanted > market.stock)
 			wanted = market.stock;
-		item_count(client, way->ledger, item, &count);
+		switch (way->ledger) {
+		case IN_POSTGRES:
+			postgres_count(seller, of_tables, item, &count);
+			break;
+		case IN_REDIS: /* a set has each user once: nobody can have two */
+			count.stock = redis_run(seller, "GET stock:%d", item) +
+				      redis_run(seller, "LLEN tokens:%d", item);
+			count.sold = redis_run(seller, "SCARD buyers:%d", item);
+			break;
+		case IN_COUPONMQ:
+			postgres_count(seller, of_couponmq, market.coupons[item], &count);
+			break;
+		}
 		result->stock += count.stock;
 		result->sold += count.sold;
 		result->oversold += above_zero(count.sold - market.stock);
@@ -263,10 +240,10 @@ static void judge(const struct way *way, struct result *result)
 		result->over_limit += count.over_limit;
 		result->unsold += above_zero(wanted - count.sold);
 	}
-	client_free(client);
+	seller_free(seller);
 }
 
-static void print(const struct result *result)
+static void print(const struct sales_result *result)
 {
 	const struct {
 		const char *name;
@@ -297,7 +274,8 @@ static void print(const struct result *result)
 int main(int argc, char **argv)
 {
 	const struct way *way;
-	struct result result;
+	struct sales_result result;
+	struct seller *seller;
 
 	log_init("compare", LOG_LEVEL_WARN, 0);
 	if (argc < 2 || strcmp(argv[1], "--help") == 0) {
@@ -315,9 +293,12 @@ int main(int argc, char **argv)
 		market.connections = market.clients;
 	market_services();
 	tables_make(way);
-	load_run(&market, way, &result);
+	sales_run(&market, way, &result);
 	judge(way, &result);
-	tables_drop();
+	seller = seller_new(&market, NULL);
+	sql_script(seller, "DROP SCHEMA IF EXISTS compare CASCADE");
+	redis_run(seller, "FLUSHDB");
+	seller_free(seller);
 	print(&result);
 	return 0;
 }

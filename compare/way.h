@@ -1,7 +1,8 @@
 /*
- * What is sold, to whom, and over which services; and the ways of selling: of each the code that
- * serves one request, and what the comparison must know to run it and to judge it. The code is as
- * plain as the idea. Any error of a store ends the program: faults are not what is compared here.
+ * What is sold, to whom, and over which services; and the ways of selling: of each way the code
+ * that serves one request, and what the comparison must know to run it and to judge it. The code is
+ * as plain as the idea. Any error of a store ends the program: faults are not what is compared
+ * here.
  */
 #pragma once
 
@@ -14,7 +15,7 @@
 #include <stdio.h>
 
 struct way;
-struct load;
+struct sales;
 
 #define MARKET_ITEMS_MAX 100
 #define MARKET_CLIENTS_MAX 10000
@@ -27,8 +28,8 @@ struct market {
 	int clients;     /* requests at once */
 	int connections; /* that carry them, to each store */
 	int lease_ms;    /* of locks */
-	int pause_ms;    /* a client that has read stops for so long… */
-	int pause_every; /* …at every so many-th sale; 0: never */
+	int pause_ms;    /* for which a client that has read stops, */
+	int pause_every; /* at every such sale; 0: never */
 	int is_meeting;  /* no client writes before all others that are served have read */
 	unsigned seed;
 	/* of the services, from the environment */
@@ -38,19 +39,20 @@ struct market {
 };
 
 /* One request of a user. Both numbers are from 1. */
-struct request {
+struct sale_request {
 	int user, item;
 };
 
 #define NONE (-1) /* instead of a number: no row, no key, or EXEC did nothing */
 #define STATEMENTS_MAX 16
 
-struct client {
+/* A connection that serves requests, and the connections to the stores that it needs for that. */
+struct seller {
 	struct market *market;
 	const struct way *way;
 	unsigned random; /* for rand_r() */
 	long long fence; /* of the lock that it holds; 0: none */
-	void *own;       /* what the way keeps for a connection; freed with the client */
+	void *own;       /* what the way keeps for a connection; freed with the seller */
 	/* the stores */
 	PGconn *postgres;
 	const char *statements[STATEMENTS_MAX]; /* that are prepared */
@@ -62,54 +64,54 @@ struct client {
 	FILE *gateway_in, *gateway_out;
 };
 
-/* Its connections to the services are opened at their first use. */
-struct client *client_new(struct market *market, const struct way *way);
-void client_free(struct client *client);
+/* The connections to the stores are opened at their first use. */
+struct seller *seller_new(struct market *market, const struct way *way);
+void seller_free(struct seller *seller);
 
-_Noreturn void client_fail(const char *store, const char *what, const char *why);
+_Noreturn void store_fail(const char *store, const char *what, const char *why);
 
 /*
  * A statement, with numbers for $1, $2 and so on. Returns the first column of the first row as a
  * number, NONE without a row, or the number of the rows that it changed. It is prepared once.
  */
-#define sql(client, statement, ...)                                             \
-	sql_run(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
+#define sql(seller, statement, ...)                                             \
+	sql_run(seller, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
 		(int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
-long long sql_run(struct client *client, const char *statement, const long long *numbers, int n);
+long long sql_run(struct seller *seller, const char *statement, const long long *numbers, int n);
 
 /* With a number for $1 and an array for $2. `out`: NULL, or gets the first column of `n` rows. */
-void sql_many(struct client *client, const char *statement, long long number, const long long *many,
+void sql_many(struct seller *seller, const char *statement, long long number, const long long *many,
 	      int n, long long *out);
 
 /*
  * One statement in pipeline mode, and a transaction of its own. Answers come in the order of the
  * statements, as of sql(). From then on the connection is for this statement only.
  */
-#define sql_ask(client, statement, ...)                                          \
-	sql_send(client, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
+#define sql_ask(seller, statement, ...)                                          \
+	sql_send(seller, statement, (const long long[]){ 0, ##__VA_ARGS__ } + 1, \
 		 (int)(sizeof((const long long[]){ 0, ##__VA_ARGS__ }) / sizeof(long long)) - 1)
-void sql_send(struct client *client, const char *statement, const long long *numbers, int n);
-long long sql_answer(struct client *client);
+void sql_send(struct seller *seller, const char *statement, const long long *numbers, int n);
+long long sql_answer(struct seller *seller);
 /* Statements that return nothing. */
-void sql_script(struct client *client, const char *script);
+void sql_script(struct seller *seller, const char *script);
 
 /*
  * A command, as of redisCommand(). Returns its number; of a text reply the number in it, of an
  * array its length, of OK and QUEUED 1; NONE for nil.
  */
-long long redis_run(struct client *client, const char *format, ...)
+long long redis_run(struct seller *seller, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* redis_run() in two steps: commands are sent together when the first answer is waited for. */
-void redis_ask(struct client *client, const char *format, ...)
+void redis_ask(struct seller *seller, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-long long redis_answer(struct client *client);
+long long redis_answer(struct seller *seller);
 
 /* For EVALSHA. */
 #define REDIS_SHA_SIZE 41
-void redis_script_load(struct client *client, const char *script, char sha[REDIS_SHA_SIZE]);
+void redis_script_load(struct seller *seller, const char *script, char sha[REDIS_SHA_SIZE]);
 
-enum outcome {
+enum sale_outcome {
 	SOLD,
 	SOLD_OUT,
 	HAS_ONE, /* the user bought one before */
@@ -124,9 +126,9 @@ enum ledger {
 };
 
 /* A request that waits for its answer. */
-struct asked {
-	const struct request *request;
-	int number; /* of load_next() */
+struct sale_asked {
+	const struct sale_request *request;
+	int number; /* of sales_next() */
 };
 
 struct way {
@@ -139,28 +141,28 @@ struct way {
 	int is_batch;  /* a transaction commits many sales */
 	/* NULL, or run once before the clients start, on fresh tables and an empty Redis */
 	const char *script; /* of SQL */
-	void (*prepare)(struct client *client);
+	void (*prepare)(struct seller *seller);
 	/*
 	 * Serves one request: one in flight on a connection. What has FAILED is tried again, so
 	 * often at most and for so long; 0: without end.
 	 */
-	enum outcome (*buy)(struct client *client, const struct request *request);
+	enum sale_outcome (*buy)(struct seller *seller, const struct sale_request *request);
 	int tries, tries_ms;
 	/*
 	 * Instead of buy(): a request for each client of the connection is in flight. flush() is
 	 * NULL, or sends what ask() has written. answer() waits for the one that was asked first;
 	 * if another one is answered before it, it stores the number of that.
 	 */
-	void (*ask)(struct client *client, const struct asked *asked);
-	void (*flush)(struct client *client);
-	enum outcome (*answer)(struct client *client, struct asked *asked);
+	void (*ask)(struct seller *seller, const struct sale_asked *asked);
+	void (*flush)(struct seller *seller);
+	enum sale_outcome (*answer)(struct seller *seller, struct sale_asked *asked);
 	/* NULL, or before the clock runs, for work() and watch(): PostgreSQL is open already */
-	void (*open)(struct client *client);
-	/* NULL, or a worker behind a queue, until load_is_written() */
-	void (*work)(struct client *client, struct load *load);
+	void (*open)(struct seller *seller);
+	/* NULL, or a worker behind a queue, until sales_are_written() */
+	void (*work)(struct seller *seller, struct sales *sales);
 	int workers; /* 0: one for each connection */
 	/* NULL, or one thread that waits for the last COMMIT of others */
-	void (*watch)(struct client *client, struct load *load);
+	void (*watch)(struct seller *seller, struct sales *sales);
 	/* What distinguishes ways that have functions in common: */
 	const char *take; /* the statement that takes a piece of the item $1… */
 	int segments;     /* …from the segment $2, trying so many of them; 0: there are none */
@@ -178,25 +180,19 @@ extern const struct way ways_postgres[], ways_locks[], ways_redis[], ways_queue[
  * Between what a client has read and what it writes because of that: it stops there as the market
  * says, and meets the others.
  */
-void gap(const struct market *market, const struct request *request);
+void gap(const struct market *market, const struct sale_request *request);
 
-/* What several ways do. */
 /*
  * Reads the stock, and writes it back less one. The holder of a lock may stop in between, as the
- * market says. FAILED: a higher fence than the client's was here meanwhile.
+ * market says. FAILED: a higher fence than the seller's was here meanwhile.
  */
-enum outcome sell_read_then_write(struct client *client, const struct request *request);
+enum sale_outcome sell_read_then_write(struct seller *seller, const struct sale_request *request);
 /* Has the user one? If not: takes a piece if there is one. */
-enum outcome sell_checked(struct client *client, const struct request *request);
-/* The script that decides in Redis, and what it needs. */
-void script_prepare(struct client *client);
-enum outcome script_buy(struct client *client, const struct request *request);
-void script_ask(struct client *client, const struct asked *asked);
-enum outcome script_answer(struct client *client, struct asked *asked);
+enum sale_outcome sell_checked(struct seller *seller, const struct sale_request *request);
 /* Copies the users of those requests that want the item. Returns how many. */
-int buyers_of(const struct request *requests, int n, int item, long long *buyers);
+int buyers_of(const struct sale_request *requests, int n, int item, long long *buyers);
 
-struct result {
+struct sales_result {
 	long long requests, told_sold, told_failed; /* requests by their outcomes */
 	long long attempts, attempts_failed;        /* 0: the way does not try again */
 	int64_t answered_us, committed_us;          /* from the first request to the last… */
@@ -210,12 +206,14 @@ struct result {
 };
 
 /* Makes the requests by this way, until all are answered and committed. */
-void load_run(struct market *market, const struct way *way, struct result *result);
+void sales_run(struct market *market, const struct way *way, struct sales_result *result);
 
-/* For workers and watchers, in any thread. All are answered, and no more than so many sold: */
-int load_is_over(const struct load *load, long long sales);
-int load_is_written(const struct load *load); /* ... than were written */
-/* The sales that were answered so far are committed, now. */
-void load_committed(struct load *load);
-/* This one is. */
-void load_written(struct load *load, const struct request *request);
+/* For workers and watchers, in any thread. */
+
+/* All are answered, and no more than so many were sold. */
+int sales_are_over(const struct sales *sales, long long sold);
+int sales_are_written(const struct sales *sales); /* than were written */
+/* Notes that the sales that were answered so far are committed now. */
+void sales_committed(struct sales *sales);
+/* Notes that this sale is committed now. */
+void sales_written(struct sales *sales, const struct sale_request *request);

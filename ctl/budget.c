@@ -1,7 +1,7 @@
 /* couponctl budget: what campaigns may give in all. */
 #include "common/clock.h"
+#include "common/keys.h"
 #include "common/log/log.h"
-#include "common/message/api_key.h"
 #include "common/message/json.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"

@@ -5,7 +5,6 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/program/durability.h"
-#include "common/program/transport.h"
 #include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"

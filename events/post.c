@@ -1,8 +1,8 @@
 #include "events/post.h"
 
-#include "common/base64.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/number.h"
 #include "common/program/program.h"
 #include "common/trust.h"
 

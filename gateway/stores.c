@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/receive.h"
-#include "common/program/transport.h"
+#include "common/program/durability.h"
 #include "common/redis/redis.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/metrics.h"

@@ -8,8 +8,8 @@
  */
 #pragma once
 
-#include "common/backoff.h"
 #include "common/message/number.h"
+#include "common/put_off.h"
 #include "keeper/coupon_state.h"
 #include "lock/redis_lease.h"
 

@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "common/backoff.h"
 #include "common/message/receive.h"
+#include "common/put_off.h"
 #include "keeper/context.h"
 
 #define SLOT_FREE_PAGE 256 /* receives in a step; all may be of one coupon */

@@ -19,7 +19,7 @@
  * outcomes, frees, reports of gateways, new terms and lost keys are all writes. The rest ends at
  * the end of the next campaign.
  *
- * A failure that concerns one coupon alone puts that coupon off (common/backoff.h); the page
+ * A failure that concerns one coupon alone puts that coupon off (common/put_off.h); the page
  * continues.
  *
  * A big coupon, whose rebuild takes seconds, is filled at the end of each round for BIG_MS, and

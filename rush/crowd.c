@@ -9,22 +9,17 @@
 #define NOBODY UINT32_MAX
 #define SECOND_US 1000000
 
-/* The last second in which anything can happen, and one for what is late. */
-static uint32_t seconds_count(const struct rush_plan *plan)
-{
-	const struct rush_open_loop *open = &plan->open;
-	int64_t us = open->duration_us + open->give_up_us;
-
-	for (uint32_t retry = 1; retry <= open->retries; retry++)
-		us += open->give_up_us + rush_plan_pause_us(plan, retry);
-	return (uint32_t)(us / SECOND_US) + 2;
-}
-
 void rush_crowd_init(struct rush_crowd *crowd, struct rush_requests *requests)
 {
 	const struct rush_plan *plan = requests->plan;
-	uint32_t slots_n = plan->connections_n, seconds_n = seconds_count(plan);
+	const struct rush_open_loop *open = &plan->open;
+	int64_t last_us = open->duration_us + open->give_up_us;
+	uint32_t slots_n = plan->connections_n, seconds_n;
 
+	/* The last second in which anything can happen, and one for what is late. */
+	for (uint32_t retry = 1; retry <= open->retries; retry++)
+		last_us += open->give_up_us + rush_plan_pause_us(plan, retry);
+	seconds_n = (uint32_t)(last_us / SECOND_US) + 2;
 	*crowd = (struct rush_crowd){
 		.requests = requests,
 		.plan = plan,
@@ -59,20 +54,7 @@ static struct rush_second *second_at(struct rush_crowd *crowd, int64_t us)
 	return &crowd->seconds[i < crowd->seconds_n ? i : crowd->seconds_n - 1];
 }
 
-static void presses_add(struct rush_presses *presses, const struct rush_press *press)
-{
-	/* What is in front of the first has been taken: each is moved once for each that was. */
-	if (presses->first > 0 && presses->first >= presses->n - presses->first) {
-		presses->n -= presses->first;
-		memmove(presses->list, presses->list + presses->first,
-			presses->n * sizeof(*presses->list));
-		presses->first = 0;
-	}
-	presses->list = array_room(presses->list, presses->n, &presses->size, sizeof(*press));
-	presses->list[presses->n++] = *press;
-}
-
-/* The attempt that somebody makes next, and when: 0 is that of who comes. -1: nobody. */
+/* The attempt that somebody makes next, and when: 0 for a user who comes. -1: nobody. */
 static int next_find(const struct rush_crowd *crowd, int64_t *due_us)
 {
 	int next = -1;
@@ -93,32 +75,6 @@ static int next_find(const struct rush_crowd *crowd, int64_t *due_us)
 	return next;
 }
 
-/* Takes it. */
-static struct rush_press next_take(struct rush_crowd *crowd, int attempt, int64_t now_us)
-{
-	struct rush_press press = { .due_us = crowd->arrival_us, .end = RUSH_NOT_SENT };
-
-	if (attempt > 0)
-		return crowd->again[attempt].list[crowd->again[attempt].first++];
-	second_at(crowd, crowd->arrival_us)->offered++;
-	press.user = rush_requests_send(crowd->requests, 0, crowd->arrival_us, now_us);
-	crowd->arrival_us = rush_arrivals_next(&crowd->arrivals);
-	return press;
-}
-
-static void slot_link(struct rush_crowd *crowd, uint32_t i)
-{
-	struct rush_slot *slot = &crowd->slots[i];
-
-	slot->older = crowd->newest;
-	slot->newer = NOBODY;
-	if (crowd->newest == NOBODY)
-		crowd->oldest = i;
-	else
-		crowd->slots[crowd->newest].newer = i;
-	crowd->newest = i;
-}
-
 static void slot_free(struct rush_crowd *crowd, uint32_t i)
 {
 	const struct rush_slot *slot = &crowd->slots[i];
@@ -134,17 +90,12 @@ static void slot_free(struct rush_crowd *crowd, uint32_t i)
 	crowd->free[crowd->free_n++] = i;
 }
 
-static uint32_t open_n(const struct rush_crowd *crowd)
-{
-	return crowd->plan->connections_n - crowd->free_n;
-}
-
 int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us)
 {
+	struct rush_presses *again;
 	struct rush_press press;
-	struct rush_slot *slot;
+	uint32_t i, open_n;
 	int64_t due_us;
-	uint32_t i;
 	int attempt;
 
 	while ((attempt = next_find(crowd, &due_us)) >= 0 && due_us <= now_us) {
@@ -152,22 +103,38 @@ int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us)
 
 		if (!is_late && crowd->free_n == 0)
 			return RUSH_NONE;
-		press = next_take(crowd, attempt, now_us);
+		if (attempt > 0) {
+			again = &crowd->again[attempt];
+			press = again->list[again->first++];
+		} else {
+			press = (struct rush_press){ .due_us = due_us, .end = RUSH_NOT_SENT };
+			second_at(crowd, due_us)->offered++;
+			press.user = rush_requests_send(crowd->requests, 0, due_us, now_us);
+			crowd->arrival_us = rush_arrivals_next(&crowd->arrivals);
+		}
 		if (is_late) {
 			rush_requests_end(crowd->requests, press.user, press.end);
 			continue;
 		}
+
+		/* The user takes a slot, which is the newest of those that are in use. */
 		i = crowd->free[--crowd->free_n];
-		slot = &crowd->slots[i];
-		*slot = (struct rush_slot){ .user = press.user,
-					    .attempt = (uint32_t)attempt,
-					    .due_us = press.due_us };
-		slot_link(crowd, i);
+		crowd->slots[i] = (struct rush_slot){ .user = press.user,
+						      .attempt = (uint32_t)attempt,
+						      .due_us = press.due_us,
+						      .older = crowd->newest,
+						      .newer = NOBODY };
+		if (crowd->newest == NOBODY)
+			crowd->oldest = i;
+		else
+			crowd->slots[crowd->newest].newer = i;
+		crowd->newest = i;
 		crowd->attempts++;
 		crowd->started += attempt == 0;
 		second_at(crowd, now_us)->attempts++;
-		if (open_n(crowd) > crowd->open_most)
-			crowd->open_most = open_n(crowd);
+		open_n = crowd->plan->connections_n - crowd->free_n;
+		if (open_n > crowd->open_most)
+			crowd->open_most = open_n;
 		return (int)i;
 	}
 	return RUSH_NONE;
@@ -184,6 +151,7 @@ static void attempt_fail(struct rush_crowd *crowd, uint32_t i, enum rush_end end
 	const struct rush_slot *slot = &crowd->slots[i];
 	uint32_t retry = slot->attempt + 1;
 	struct rush_press press = { .user = slot->user, .end = (uint8_t)end };
+	struct rush_presses *again;
 
 	if (slot->is_sent)
 		rush_requests_doubt(crowd->requests, slot->user);
@@ -194,7 +162,16 @@ static void attempt_fail(struct rush_crowd *crowd, uint32_t i, enum rush_end end
 		return;
 	}
 	press.due_us = now_us + rush_plan_pause_us(crowd->plan, retry);
-	presses_add(&crowd->again[retry], &press);
+
+	/* What is in front of the first has been taken: each is moved once for each that was. */
+	again = &crowd->again[retry];
+	if (again->first > 0 && again->first >= again->n - again->first) {
+		again->n -= again->first;
+		memmove(again->list, again->list + again->first, again->n * sizeof(press));
+		again->first = 0;
+	}
+	again->list = array_room(again->list, again->n, &again->size, sizeof(press));
+	again->list[again->n++] = press;
 }
 
 static void give_up(struct rush_crowd *crowd, uint32_t i, int64_t now_us)

@@ -11,9 +11,9 @@
  * Who cannot be started in time is not started at all: a user who begins when his patience is about
  * to end asks the gateway for what nobody waits for.
  *
- * A user in a slot has a connection of its own, that of the slot's number. Its request is that of
- * its number in rush_requests, open from its first attempt until it ends. The time that an answer
- * took begins when the user came, whatever attempt was answered.
+ * A user in a slot has a connection of its own, which has the slot's number. Its request has the
+ * user's number in rush_requests, and is open from its first attempt until it ends. The time that
+ * an answer took begins when the user came, whatever attempt was answered.
  */
 #pragma once
 
@@ -91,7 +91,7 @@ void rush_crowd_sent(struct rush_crowd *crowd, uint32_t slot);
  */
 int rush_crowd_answer(struct rush_crowd *crowd, uint32_t slot, const struct client_reply *reply,
 		      int64_t now_us);
-/* `error` is that of the connection. */
+/* The connection has ended with this errno. */
 void rush_crowd_lost(struct rush_crowd *crowd, uint32_t slot, int error, int64_t now_us);
 /* One whose time is over: its slot, or RUSH_NONE. */
 int rush_crowd_expire(struct rush_crowd *crowd, int64_t now_us);

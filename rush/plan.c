@@ -72,60 +72,51 @@ static void text_add(struct rush_coupons *coupons, const char *text, size_t len,
 	rush_coupons_add(coupons, id);
 }
 
-/* ID,ID,… */
-static void list_read(struct rush_coupons *coupons, const char *text)
+void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 {
-	const char *where = strchr(text, ',') ? "an id of --coupon" : "--coupon";
-
-	for (;;) {
-		size_t len = strcspn(text, ",");
-
-		text_add(coupons, text, len, where);
-		if (!text[len])
-			return;
-		text += len + 1;
-	}
-}
-
-/* One id a line. Empty lines are skipped. */
-static void file_read(struct rush_coupons *coupons, const char *name)
-{
-	int is_stdin = strcmp(name, "-") == 0;
-	FILE *file = is_stdin ? stdin : fopen(name, "r");
+	const char *list = args_text(args, "coupon"), *name = args_text(args, "coupons-from");
+	int is_stdin = name && strcmp(name, "-") == 0;
+	FILE *file = NULL;
 	char *line = NULL, where[300];
+	int64_t twice;
 	size_t room = 0;
 	ssize_t len;
 
-	if (is_stdin)
-		name = "standard input";
-	for (int number = 1; file && (len = getline(&line, &room, file)) >= 0; number++) {
-		while (len > 0 && memchr(" \t\r\n", line[len - 1], 4))
-			len--;
-		snprintf(where, sizeof(where), "--coupons-from: line %d of %.200s", number, name);
-		if (len > 0)
-			text_add(coupons, line, (size_t)len, where);
-	}
-	if (!file || ferror(file))
-		args_fail("--coupons-from: %s cannot be read: %s", name, strerror(errno));
-	free(line);
-	if (!is_stdin)
-		fclose(file);
-	if (coupons->n == 0)
-		args_fail("--coupons-from: %s has no coupon", name);
-}
-
-void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
-{
-	const char *list = args_text(args, "coupon"), *file = args_text(args, "coupons-from");
-	int64_t twice;
-
 	memset(coupons, 0, sizeof(*coupons));
-	if (list && file)
+	if (list && name)
 		args_fail("--coupon and --coupons-from are both given: allowed is one of them");
-	if (file)
-		file_read(coupons, file);
-	else
-		list_read(coupons, args_required(args, "coupon"));
+	if (name) {
+		/* One id a line. Empty lines are skipped. */
+		file = is_stdin ? stdin : fopen(name, "r");
+		if (is_stdin)
+			name = "standard input";
+		for (int number = 1; file && (len = getline(&line, &room, file)) >= 0; number++) {
+			while (len > 0 && memchr(" \t\r\n", line[len - 1], 4))
+				len--;
+			snprintf(where, sizeof(where), "--coupons-from: line %d of %.200s", number,
+				 name);
+			if (len > 0)
+				text_add(coupons, line, (size_t)len, where);
+		}
+		if (!file || ferror(file))
+			args_fail("--coupons-from: %s cannot be read: %s", name, strerror(errno));
+		free(line);
+		if (!is_stdin)
+			fclose(file);
+		if (coupons->n == 0)
+			args_fail("--coupons-from: %s has no coupon", name);
+	} else {
+		/* ID,ID,… */
+		list = args_required(args, "coupon");
+		snprintf(where, sizeof(where), "%s",
+			 strchr(list, ',') ? "an id of --coupon" : "--coupon");
+		for (;; list++) {
+			text_add(coupons, list, strcspn(list, ","), where);
+			list += strcspn(list, ",");
+			if (!*list)
+				break;
+		}
+	}
 	twice = rush_coupons_sort(coupons);
 	if (twice)
 		args_fail("coupon %lld is given twice", (long long)twice);
@@ -134,27 +125,6 @@ void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 /* Users. */
 
 const char *const rush_forms[] = { "int", "uuid" };
-
-/* `n`: how many there are; 0: as --users says. */
-static void users_read(struct rush_users *users, const struct args *args, uint32_t n)
-{
-	int64_t most;
-
-	if (n == 0)
-		args_required(args, "users");
-	*users = (struct rush_users){
-		.n = n ? n : (uint32_t)args_number(args, "users", 1, USERS_MAX, 1),
-		.first = args_has(args, "first-user") ? args_id(args, "first-user") : 1,
-		.form = (enum rush_form)args_choice(args, "user-ids", rush_forms, 2, RUSH_INT),
-		.seeded = args_has(args, "user-seed"),
-		.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0),
-	};
-	most = users->seeded || users->form == RUSH_UUID ? RUSH_NUMBER_MAX : INT64_MAX;
-	if (users->first > most - (users->n - 1))
-		args_fail("--first-user is \"%s\": with --users that goes beyond %lld%s",
-			  args_text(args, "first-user"), (long long)most,
-			  most == INT64_MAX ? "" : ", the last of UUIDs and of a seed");
-}
 
 /*
  * The output function of splitmix64 (variant 13 of David Stafford), for numbers of as many bits as
@@ -168,43 +138,30 @@ static uint64_t mix(uint64_t x, uint64_t mask)
 	return x ^ x >> 31;
 }
 
-/*
- * Maps a number of 62 bits to another one. Different numbers have different results: the factor is
- * odd.
- */
-static uint64_t shuffle(const struct rush_users *users, uint64_t number)
-{
-	uint64_t start = mix((uint64_t)users->seed + 1, WORD);
-
-	return mix((start + number * STEP) & RUSH_NUMBER_MAX, RUSH_NUMBER_MAX);
-}
-
-/* `low` has 62 bits. Of `high`, four bits give way to the version. */
-static struct user_id uuid(uint64_t high, uint64_t low)
-{
-	const uint64_t halves[2] = { htobe64((high & ~UINT64_C(0xf000)) | VERSION_4),
-				     htobe64(low | VARIANT) };
-	struct user_id user = { .len = RUSH_USER_MAX };
-	struct ulid bits;
-
-	memcpy(bits.bytes, halves, sizeof(halves));
-	ulid_to_uuid(&bits, user.text);
-	return user;
-}
-
 struct user_id rush_users_id(const struct rush_users *users, uint32_t i)
 {
 	uint64_t number = (uint64_t)users->first + i, random = 0;
+	struct user_id user = { .len = RUSH_USER_MAX };
+	struct ulid bits;
 
-	if (users->seeded)
-		number = shuffle(users, number);
+	/* Another number of 62 bits. Different ones have different results: the factor is odd. */
+	if (users->seeded) {
+		number = mix((uint64_t)users->seed + 1, WORD) + number * STEP;
+		number = mix(number & RUSH_NUMBER_MAX, RUSH_NUMBER_MAX);
+	}
 	switch (users->form) {
 	case RUSH_INT:
 		return user_id_of_number((int64_t)(number + (uint64_t)users->seeded));
 	case RUSH_UUID:
 		if (users->seeded)
 			random = mix(number, WORD);
-		return uuid(random, number);
+		/* Four bits of the upper half give way to the version. */
+		random = htobe64((random & ~UINT64_C(0xf000)) | VERSION_4);
+		number = htobe64(number | VARIANT);
+		memcpy(bits.bytes, &random, sizeof(random));
+		memcpy(bits.bytes + sizeof(random), &number, sizeof(number));
+		ulid_to_uuid(&bits, user.text);
+		return user;
 	}
 	return (struct user_id){ .len = 0 };
 }
@@ -273,18 +230,6 @@ int64_t rush_arrivals_next(struct rush_arrivals *arrivals)
 	return (int64_t)arrivals->at_us;
 }
 
-/* How many users come within the duration. */
-static uint32_t arrivals_count(const struct rush_plan *plan)
-{
-	struct rush_arrivals arrivals;
-	uint32_t n = 0;
-
-	rush_arrivals_init(&arrivals, plan);
-	while (n < USERS_MAX && rush_arrivals_next(&arrivals) < plan->open.duration_us)
-		n++;
-	return n;
-}
-
 int64_t rush_plan_pause_us(const struct rush_plan *plan, uint32_t retry)
 {
 	switch (plan->open.pause) {
@@ -317,7 +262,7 @@ static void options_refuse(const struct args *args, const char *const *names, co
 			args_fail("--%s is given: %s", *names, why);
 }
 
-/* 0 users: there is no open loop. */
+/* Returns how many users come within the duration; 0: there is no open loop. */
 static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 {
 	static const char *const of_closed[] = { "users",    "requests-per-user", "keys",
@@ -325,8 +270,9 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 	static const char *const of_open[] = { "duration", "give-up", "retries", "pause",
 					       "http",     "sources", NULL };
 	struct rush_open_loop *open = &plan->open;
+	struct rush_arrivals arrivals;
 	int64_t duration_s;
-	uint32_t n;
+	uint32_t n = 0;
 
 	if (!args_has(args, "open-loop")) {
 		options_refuse(args, of_open, "it needs --open-loop");
@@ -349,7 +295,9 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 		.is_http = args_has(args, "http"),
 		.sources = (uint32_t)args_number(args, "sources", 1, SOURCES_MAX, 0),
 	};
-	n = arrivals_count(plan);
+	rush_arrivals_init(&arrivals, plan);
+	while (n < USERS_MAX && rush_arrivals_next(&arrivals) < open->duration_us)
+		n++;
 	if (n == 0)
 		args_fail("--duration is \"%s\": no user comes within it",
 			  args_text(args, "duration"));
@@ -360,39 +308,46 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 
 const char *const rush_acks[] = { "accepted", "queued", "issued", "used" };
 
-/* What each user claims or uses. */
-static void named_read(struct rush_plan *plan, const struct args *args)
-{
-	const char *option = args_has(args, "receives") ? "receives" : "codes";
-
-	if (!args_has(args, option))
-		return;
-	if (args_has(args, "receives")) {
-		static const char *const of_issue[] = { "codes", "ack", NULL };
-
-		options_refuse(args, of_issue, "with --receives it has no meaning");
-		plan->ack = RUSH_USED;
-	}
-	if (plan->coupons.n > 1)
-		args_fail("--%s is for one coupon, that of the %s, and there are %u", option,
-			  option, (unsigned)plan->coupons.n);
-	codes_read(plan, args_text(args, option), plan->ack == RUSH_USED ? "receive" : "code",
-		   plan->users.n);
-}
-
 void rush_plan_read(struct rush_plan *plan, const struct args *args)
 {
-	int64_t requests_n;
+	static const char *const of_issue[] = { "codes", "ack", NULL };
+	struct rush_users *users = &plan->users;
+	int is_use = args_has(args, "receives");
+	const char *named = is_use ? "receives" : "codes";
+	int64_t requests_n, most;
 	uint32_t n;
 
 	memset(plan, 0, sizeof(*plan));
 	rush_coupons_read(&plan->coupons, args);
 	plan->rate = args_number(args, "rate", 1, 10000000, 0);
-	plan->users.seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0);
+	users->seed = args_number(args, "user-seed", 0, JSON_INTEGER_MAX, 0);
 	n = open_loop_read(plan, args);
-	users_read(&plan->users, args, n);
+
+	if (n == 0)
+		args_required(args, "users");
+	users->n = n ? n : (uint32_t)args_number(args, "users", 1, USERS_MAX, 1);
+	users->first = args_has(args, "first-user") ? args_id(args, "first-user") : 1;
+	users->form = (enum rush_form)args_choice(args, "user-ids", rush_forms, 2, RUSH_INT);
+	users->seeded = args_has(args, "user-seed");
+	most = users->seeded || users->form == RUSH_UUID ? RUSH_NUMBER_MAX : INT64_MAX;
+	if (users->first > most - (users->n - 1))
+		args_fail("--first-user is \"%s\": with --users that goes beyond %lld%s",
+			  args_text(args, "first-user"), (long long)most,
+			  most == INT64_MAX ? "" : ", the last of UUIDs and of a seed");
+
+	/* What each user claims or uses. */
 	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
-	named_read(plan, args);
+	if (is_use) {
+		options_refuse(args, of_issue, "with --receives it has no meaning");
+		plan->ack = RUSH_USED;
+	}
+	if (args_has(args, named)) {
+		if (plan->coupons.n > 1)
+			args_fail("--%s is for one coupon, that of the %s, and there are %u", named,
+				  named, (unsigned)plan->coupons.n);
+		codes_read(plan, args_text(args, named), is_use ? "receive" : "code", users->n);
+	}
+
 	plan->requests_per_user = (uint32_t)args_number(args, "requests-per-user", 1, 1000, 1);
 	requests_n = (int64_t)plan->users.n * plan->requests_per_user;
 	if (requests_n > RUSH_REQUESTS_MAX)

@@ -1,7 +1,7 @@
 /*
  * What a rush requests. Its requests are numbered from 0, and the number is their id on the wire.
- * Those of one user are for one coupon, and are sent one directly after the other, so that they
- * race.
+ * The requests of one user are for one coupon, and are sent one directly after the other, so that
+ * they race.
  */
 #pragma once
 
@@ -14,10 +14,9 @@
 
 #define RUSH_REQUESTS_MAX 100000000
 #define RUSH_COUPONS_MAX 100000
-#define RUSH_CODE_MAX 96    /* bytes of an exchange code, or of a receive */
-#define RUSH_USER_MAX 36    /* bytes of a user id: of a UUID */
-#define RUSH_NUMBER_BITS 62 /* of UUIDs and with a seed */
-#define RUSH_NUMBER_MAX ((INT64_C(1) << RUSH_NUMBER_BITS) - 1)
+#define RUSH_CODE_MAX 96                         /* bytes of an exchange code, or of a receive */
+#define RUSH_USER_MAX 36                         /* bytes of a user id: of a UUID */
+#define RUSH_NUMBER_MAX ((INT64_C(1) << 62) - 1) /* of UUIDs and with a seed */
 /* bytes of a request line: two numbers of 20 digits, three user ids and the words around them */
 #define RUSH_LINE_MAX (2 * 20 + 3 * RUSH_USER_MAX + 2 * RUSH_CODE_MAX + 100)
 #define RUSH_HTTP_MAX (RUSH_LINE_MAX + 150) /* of a request over HTTP, beside `fields` */

@@ -63,26 +63,6 @@ void rush_receives_add(struct rush_receives *receives, const struct rush_receive
 	receives->list[receives->n++] = *receive;
 }
 
-/* Adds the receive that the answer names. 0, or -1 unless it is one of this request. */
-static int told_add(struct rush_requests *requests, uint32_t request,
-		    const struct client_reply *reply)
-{
-	const struct rush_plan *plan = requests->plan;
-	uint32_t user = rush_plan_user(plan, request), coupon = rush_plan_coupon(plan, user);
-	struct user_id id = rush_users_id(&plan->users, user);
-	struct receive named;
-
-	if (!reply->receive || receive_parse(&named, reply->receive, strlen(reply->receive)) ||
-	    named.coupon != plan->coupons.list[coupon] || !user_id_same(&named.user, &id))
-		return -1;
-	rush_receives_add(&requests->told, &(struct rush_receive){ .user = user,
-								   .coupon = coupon,
-								   .batch = named.batch,
-								   .index = (int16_t)named.index,
-								   .code = (int16_t)reply->code });
-	return 0;
-}
-
 void rush_requests_doubt(struct rush_requests *requests, uint32_t request)
 {
 	requests->doubted += requests->list[request].doubts == 0;
@@ -97,18 +77,14 @@ static void first_open_move(struct rush_requests *requests)
 		requests->first_open++;
 }
 
-/* Whether the answer means that the request was accepted. */
-static int names_receive(const struct client_reply *reply)
-{
-	return reply->code == answer_code(ANSWER_OK) ||
-	       reply->code == answer_code(ANSWER_REJECTED) ||
-	       (reply->code == answer_code(ANSWER_UNKNOWN) && reply->receive);
-}
-
 int rush_requests_answer(struct rush_requests *requests, const struct client_reply *reply,
 			 int64_t now_us)
 {
-	uint32_t request = (uint32_t)reply->request;
+	const struct rush_plan *plan = requests->plan;
+	uint32_t request = (uint32_t)reply->request, user, coupon;
+	int is_unknown = reply->code == answer_code(ANSWER_UNKNOWN);
+	struct receive named;
+	struct user_id id;
 
 	if (reply->request < 0 || reply->request >= requests->next ||
 	    answer_from_code(reply->code) == ANSWER_COUNT)
@@ -119,9 +95,25 @@ int rush_requests_answer(struct rush_requests *requests, const struct client_rep
 	}
 	if (requests->list[request].end != RUSH_OPEN)
 		return RUSH_WRONG;
-	if (names_receive(reply) && told_add(requests, request, reply))
-		return RUSH_WRONG;
-	if (reply->code == answer_code(ANSWER_UNKNOWN))
+
+	/* If it was accepted, the answer names a receive, which must be one of this request. */
+	if (reply->code == answer_code(ANSWER_OK) || reply->code == answer_code(ANSWER_REJECTED) ||
+	    (is_unknown && reply->receive)) {
+		user = rush_plan_user(plan, request);
+		coupon = rush_plan_coupon(plan, user);
+		id = rush_users_id(&plan->users, user);
+		if (!reply->receive ||
+		    receive_parse(&named, reply->receive, strlen(reply->receive)) ||
+		    named.coupon != plan->coupons.list[coupon] || !user_id_same(&named.user, &id))
+			return RUSH_WRONG;
+		rush_receives_add(&requests->told,
+				  &(struct rush_receive){ .user = user,
+							  .coupon = coupon,
+							  .batch = named.batch,
+							  .index = (int16_t)named.index,
+							  .code = (int16_t)reply->code });
+	}
+	if (is_unknown)
 		rush_requests_doubt(requests, request);
 	end_set(requests, request, reply->code);
 	requests->list[request].time_us = now_us - requests->list[request].time_us;
@@ -176,16 +168,6 @@ uint32_t rush_requests_answered(const struct rush_requests *requests)
 	for (int code = 0; code < RUSH_CODES_MAX; code++)
 		n += requests->ends[code];
 	return n;
-}
-
-uint32_t rush_requests_unknown(const struct rush_requests *requests)
-{
-	return requests->doubted;
-}
-
-int rush_requests_is_unknown(const struct rush_requests *requests, uint32_t request)
-{
-	return requests->list[request].doubts > 0;
 }
 
 int64_t rush_percentile(const int64_t *sorted, size_t n, int permyriad)
@@ -287,42 +269,7 @@ static void wrong_add(struct rush_tally *tally, const struct rush_requests *requ
 	rush_tally_note(tally, "%s: %s", text, what);
 }
 
-/* Judges one receive, which `copies` answers name, starting with `first`. */
-static void told_judge(struct rush_tally *tally, const struct rush_requests *requests,
-		       const struct rush_receive *first, size_t copies, size_t rows,
-		       size_t rejections)
-{
-	int issued_told = 0, rejected_told = 0;
-
-	for (size_t i = 0; i < copies; i++) {
-		issued_told |= first[i].code == answer_code(ANSWER_OK) &&
-			       requests->plan->ack == RUSH_ISSUED;
-		rejected_told |= first[i].code == answer_code(ANSWER_REJECTED);
-	}
-	tally->told++;
-	tally->issued += rows > 0;
-	tally->rejected += rejections > 0;
-	if (rows + rejections == 0) {
-		tally->lost++;
-		wrong_add(tally, requests, first, "accepted, but neither issued nor rejected");
-	}
-	if (rows > 0 && rejections > 0) {
-		tally->both++;
-		wrong_add(tally, requests, first, "issued and rejected");
-	}
-	if (rows > 1 || (copies > 1 && !rush_plan_repeats(requests->plan))) {
-		tally->twice++;
-		wrong_add(tally, requests, first,
-			  rows > 1 ? "issued twice" : "answered to two requests");
-	}
-	if ((issued_told && rows == 0 && rejections > 0) || (rejected_told && rows > 0)) {
-		tally->other++;
-		wrong_add(tally, requests, first,
-			  rows ? "answered as rejected, but issued"
-			       : "answered as issued, but rejected");
-	}
-}
-
+/* Judges each receive that answers name, some of them several times. */
 static void told_walk(struct rush_tally *tally, const struct rush_requests *requests,
 		      const struct rush_receives *rows, const struct rush_receives *rejections)
 {
@@ -334,11 +281,39 @@ static void told_walk(struct rush_tally *tally, const struct rush_requests *requ
 		const struct rush_receive *one = &told->list[i];
 		size_t rows_n = equal_take(rows, &row, one),
 		       rejections_n = equal_take(rejections, &rejection, one);
+		int issued_told = 0, rejected_told = 0;
 
-		for (next = i + 1; next < told->n && receive_compare(one, &told->list[next]) == 0;
-		     next++)
-			;
-		told_judge(tally, requests, one, next - i, rows_n, rejections_n);
+		for (next = i; next < told->n && receive_compare(one, &told->list[next]) == 0;
+		     next++) {
+			issued_told |= told->list[next].code == answer_code(ANSWER_OK) &&
+				       requests->plan->ack == RUSH_ISSUED;
+			rejected_told |= told->list[next].code == answer_code(ANSWER_REJECTED);
+		}
+		tally->told++;
+		tally->issued += rows_n > 0;
+		tally->rejected += rejections_n > 0;
+		if (rows_n + rejections_n == 0) {
+			tally->lost++;
+			wrong_add(tally, requests, one,
+				  "accepted, but neither issued nor rejected");
+		}
+		if (rows_n > 0 && rejections_n > 0) {
+			tally->both++;
+			wrong_add(tally, requests, one, "issued and rejected");
+		}
+		if (rows_n > 1 || (next - i > 1 && !rush_plan_repeats(requests->plan))) {
+			tally->twice++;
+			wrong_add(tally, requests, one,
+				  rows_n > 1 ? "issued twice" : "answered to two requests");
+		}
+		if ((issued_told && rows_n == 0 && rejections_n > 0) ||
+		    (rejected_told && rows_n > 0)) {
+			tally->other++;
+			wrong_add(tally, requests, one,
+				  rows_n ? "answered as rejected, but issued"
+					 : "answered as issued, but rejected");
+		}
+
 		if (!rush_plan_repeats(requests->plan) || rejections_n > 0)
 			continue; /* a rejection frees key and code with the slot */
 		if (kept == one->user) {
@@ -347,39 +322,6 @@ static void told_walk(struct rush_tally *tally, const struct rush_requests *requ
 		}
 		kept = one->user;
 	}
-}
-
-/* How many outcomes of each of the plan's users an unknown answer explains. */
-static uint16_t *unknown_count(const struct rush_requests *requests)
-{
-	const struct rush_receives *told = &requests->told;
-	uint16_t *counts = rush_array_new(requests->plan->users.n, sizeof(*counts));
-
-	for (uint32_t i = 0; i < requests->next; i++) {
-		uint16_t *count = &counts[rush_plan_user(requests->plan, i)];
-		unsigned sum = *count + requests->list[i].doubts;
-
-		*count = sum < UINT16_MAX ? (uint16_t)sum : UINT16_MAX;
-	}
-	for (size_t i = 0; i < told->n; i++)
-		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
-			counts[told->list[i].user]--;
-	return counts;
-}
-
-/*
- * Whether this new row is another receive for the key or code of the row before it, of the same
- * user, and not both were told: told_walk() finds pairs that were told. The rows of a user come in
- * their order.
- */
-static int is_second(const struct rush_receive *one, const struct rush_receive **kept,
-		     int *kept_told, int is_told)
-{
-	int is_other = *kept && (*kept)->user == one->user && !(*kept_told && is_told);
-
-	*kept = one;
-	*kept_told = is_told;
-	return is_other;
 }
 
 /*
@@ -398,17 +340,27 @@ static void strays_walk(struct rush_tally *tally, const struct rush_requests *re
 		const struct rush_receive *one = &outcomes->list[i];
 		int is_other = one->coupon != rush_plan_coupon(requests->plan, one->user);
 		uint16_t *left = &unknown[one->user];
-		int is_told, is_old;
+		int is_told, is_old, is_second;
 
 		/* A duplicate: equal_take() has moved behind its receive. */
 		if (i > 0 && receive_compare(&outcomes->list[i - 1], one) == 0)
 			continue;
 		is_told = equal_take(&requests->told, &told_at, one) > 0;
 		is_old = equal_take(before, &before_at, one) > 0;
-		if (!is_old && once && !is_other && is_second(one, &kept, &kept_told, is_told)) {
-			tally->unkept++;
-			wrong_add(tally, requests, one, "another receive for the same key or code");
-			continue;
+		/*
+		 * The rows of a user come in their order. Another receive for the key or code of
+		 * the row before it is wrong; if both were told, told_walk() has found it.
+		 */
+		if (once && !is_old && !is_other) {
+			is_second = kept && kept->user == one->user && !(kept_told && is_told);
+			kept = one;
+			kept_told = is_told;
+			if (is_second) {
+				tally->unkept++;
+				wrong_add(tally, requests, one,
+					  "another receive for the same key or code");
+				continue;
+			}
 		}
 		if (is_told || is_old)
 			continue;
@@ -428,7 +380,19 @@ void rush_tally(struct rush_tally *tally, const struct rush_requests *requests,
 		const struct rush_receives *before, const struct rush_receives *rows,
 		const struct rush_receives *rejections)
 {
-	uint16_t *unknown = unknown_count(requests);
+	const struct rush_receives *told = &requests->told;
+	/* How many outcomes of each of the plan's users an unknown answer explains. */
+	uint16_t *unknown = rush_array_new(requests->plan->users.n, sizeof(*unknown));
+
+	for (uint32_t i = 0; i < requests->next; i++) {
+		uint16_t *count = &unknown[rush_plan_user(requests->plan, i)];
+		unsigned sum = *count + requests->list[i].doubts;
+
+		*count = sum < UINT16_MAX ? (uint16_t)sum : UINT16_MAX;
+	}
+	for (size_t i = 0; i < told->n; i++)
+		if (told->list[i].code == answer_code(ANSWER_UNKNOWN))
+			unknown[told->list[i].user]--;
 
 	memset(tally, 0, sizeof(*tally));
 	told_walk(tally, requests, rows, rejections);

@@ -53,7 +53,7 @@ struct rush_requests {
 	uint32_t ends[RUSH_ENDS];  /* numbers of requests */
 	struct rush_receives told; /* in the answers, some several times */
 	uint32_t strange;          /* lines that are no valid answer to an open request */
-	uint32_t doubted;          /* requests with doubts */
+	uint32_t doubted;          /* requests with doubts: the unknown ones */
 	uint32_t overdue;          /* answers that came after RUSH_LATE or RUSH_LOST */
 	char strange_first[256];   /* the first strange line */
 	int64_t answered_last_us;
@@ -92,9 +92,6 @@ int rush_requests_expire(struct rush_requests *requests, int64_t now_us);
 int64_t rush_requests_deadline_us(struct rush_requests *requests);
 
 uint32_t rush_requests_answered(const struct rush_requests *requests);
-/* Requests that may have been accepted without an answer. */
-uint32_t rush_requests_unknown(const struct rush_requests *requests);
-int rush_requests_is_unknown(const struct rush_requests *requests, uint32_t request);
 
 /*
  * How long the answers of one code took, or with RUSH_ENDS all of them: exact, ascending, to be

@@ -71,60 +71,54 @@ static void outcomes_add(struct rush_verify *verify, PGresult *result, uint32_t 
 }
 
 /*
- * Adds the outcomes of the users from `first` to `end` - 1: user coupons of all of the rush's
- * coupons, and rejections of the coupon that each requested. `rows` may be NULL.
+ * Reads the outcomes of all users, and sorts them: user coupons of all of the rush's coupons, and
+ * rejections of the coupon that each requested. `rows` may be NULL.
  */
-static void page_read(struct rush_verify *verify, uint32_t first, uint32_t end,
-		      struct rush_receives *rows, struct rush_receives *rejections)
-{
-	const struct rush_plan *plan = verify->plan;
-	const int64_t *ids = plan->coupons.list;
-	struct postgres_array coupons, users;
-
-	postgres_array_init(&coupons, POSTGRES_INT8);
-	postgres_array_init(&users, POSTGRES_TEXT);
-	for (uint32_t i = first; i < end; i++) {
-		struct user_id user = rush_users_id(&plan->users, i);
-
-		postgres_array_add_number(&coupons, ids[rush_plan_coupon(plan, i)]);
-		postgres_array_add_text(&users, user.text, user.len);
-	}
-	if (rows)
-		outcomes_add(verify,
-			     db_ask(verify->db, sql_query_rush_rows, postgres_number(ids[0]),
-				    postgres_number(ids[plan->coupons.n - 1]),
-				    postgres_array(&users)),
-			     first, rows);
-	outcomes_add(verify,
-		     db_ask(verify->db, sql_query_rush_rejections, postgres_array(&coupons),
-			    postgres_array(&users)),
-		     first, rejections);
-	postgres_array_fini(&coupons);
-	postgres_array_fini(&users);
-}
-
-/* Reads the outcomes of all users, and sorts them. */
 static void outcomes_read(struct rush_verify *verify, struct rush_receives *rows,
 			  struct rush_receives *rejections)
 {
-	uint32_t n = verify->plan->users.n;
+	const struct rush_plan *plan = verify->plan;
+	const int64_t *ids = plan->coupons.list;
+	uint32_t n = plan->users.n;
 
-	for (uint32_t i = 0; i < n; i += USERS_PAGE)
-		page_read(verify, i, n - i < USERS_PAGE ? n : i + USERS_PAGE, rows, rejections);
+	for (uint32_t first = 0; first < n; first += USERS_PAGE) {
+		uint32_t end = n - first < USERS_PAGE ? n : first + USERS_PAGE;
+		struct postgres_array coupons, users;
+
+		postgres_array_init(&coupons, POSTGRES_INT8);
+		postgres_array_init(&users, POSTGRES_TEXT);
+		for (uint32_t i = first; i < end; i++) {
+			struct user_id user = rush_users_id(&plan->users, i);
+
+			postgres_array_add_number(&coupons, ids[rush_plan_coupon(plan, i)]);
+			postgres_array_add_text(&users, user.text, user.len);
+		}
+		if (rows)
+			outcomes_add(verify,
+				     db_ask(verify->db, sql_query_rush_rows,
+					    postgres_number(ids[0]),
+					    postgres_number(ids[plan->coupons.n - 1]),
+					    postgres_array(&users)),
+				     first, rows);
+		outcomes_add(verify,
+			     db_ask(verify->db, sql_query_rush_rejections, postgres_array(&coupons),
+				    postgres_array(&users)),
+			     first, rejections);
+		postgres_array_fini(&coupons);
+		postgres_array_fini(&users);
+	}
 	if (rows)
 		rush_receives_sort(rows);
 	rush_receives_sort(rejections);
 }
-
-/* While most rows of a table are gone, its index may seem to cost more than a scan. */
-static const char session_sql[] = "SET enable_seqscan = off";
 
 /* A new session: PostgreSQL may have been restarted, or its server demoted, during the load. */
 static void database_open(struct rush_verify *verify)
 {
 	db_close(verify->db);
 	verify->db = db_open("DATABASE_URL", verify->database_url, 0);
-	db_run(verify->db, session_sql);
+	/* While most rows of a table are gone, its index may seem to cost more than a scan. */
+	db_run(verify->db, "SET enable_seqscan = off");
 }
 
 void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
@@ -147,26 +141,6 @@ void rush_verify_begin(struct rush_verify *verify, const struct rush_plan *plan,
 		is_issued |= verify->counts[i].issued > 0;
 	/* Most rushes are on new coupons. */
 	outcomes_read(verify, is_issued ? &verify->before : NULL, &verify->before);
-}
-
-/*
- * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive
- * of the current generation of a coupon is in flight. Without Redis this returns at once, and with
- * other load on the coupon at the deadline; the checks are right in either case.
- */
-static void in_flight_wait(const struct rush_verify *verify, struct redis_client *redis,
-			   uint32_t coupon, int64_t deadline_us)
-{
-	struct redis_coupon read;
-	struct rush_counts counts;
-
-	while (redis_coupon_read(redis, verify->plan->coupons.list[coupon], &read) == 1 &&
-	       clock_monotonic_us() < deadline_us) {
-		counts_read(verify, &coupon, 1, &counts);
-		if (counts.generation == read.generation && counts.settled_now >= read.seq)
-			break;
-		usleep(POLL_US);
-	}
 }
 
 /*
@@ -210,21 +184,33 @@ void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm)
 	redis_client_free(redis);
 }
 
-/* Waits for every coupon with an unknown answer until nothing of it is in flight. */
+/*
+ * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive
+ * of the current generation of their coupons is in flight. Without Redis this returns at once, and
+ * with other load on a coupon at the deadline; the checks are right in either case.
+ */
 static void unknown_wait(const struct rush_verify *verify, const struct rush_requests *requests,
 			 int64_t deadline_us)
 {
 	const struct rush_plan *plan = verify->plan;
 	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
 	char *unknown = rush_array_new(plan->coupons.n, 1);
+	struct redis_coupon read;
+	struct rush_counts counts;
 
 	(void)redis_client_open(redis); /* or the first call fails */
 	for (uint32_t i = 0; i < requests->next; i++)
-		if (rush_requests_is_unknown(requests, i))
+		if (requests->list[i].doubts > 0)
 			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
-	for (uint32_t i = 0; i < plan->coupons.n; i++)
-		if (unknown[i])
-			in_flight_wait(verify, redis, i, deadline_us);
+	for (uint32_t i = 0; i < plan->coupons.n; i++) {
+		while (unknown[i] && redis_coupon_read(redis, plan->coupons.list[i], &read) == 1 &&
+		       clock_monotonic_us() < deadline_us) {
+			counts_read(verify, &i, 1, &counts);
+			if (counts.generation == read.generation && counts.settled_now >= read.seq)
+				break;
+			usleep(POLL_US);
+		}
+	}
 	free(unknown);
 	redis_client_free(redis);
 }
@@ -328,10 +314,26 @@ static int64_t audit(struct rush_verify *verify, const char *sql, found_fn *foun
 	return n;
 }
 
-static void coupons_audit(struct rush_verify *verify)
+void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
+	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
 	uint32_t n = verify->plan->coupons.n;
 	struct rush_counts *counts = rush_array_new(n, sizeof(*counts));
+
+	database_open(verify);
+	rush_receives_sort(&requests->told);
+	settled_wait(verify, requests, deadline_us);
+	if (requests->doubted > 0)
+		unknown_wait(verify, requests, deadline_us);
+	tally_make(verify, requests);
+	/* There was other load on these coupons, and the counts included it. */
+	while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
+		usleep(RECHECK_US);
+		tally_make(verify, requests);
+		verify->settled_us = clock_monotonic_us();
+	}
+	if (verify->tally.lost > 0)
+		verify->settled_us = 0;
 
 	counts_read(verify, NULL, n, counts);
 	for (uint32_t i = 0; i < n; i++) {
@@ -343,27 +345,6 @@ static void coupons_audit(struct rush_verify *verify)
 	audit(verify, sql_query_audit_stock, stock_found);
 	verify->over_limit = audit(verify, sql_query_audit_limit, limit_found);
 	verify->twice = audit(verify, sql_query_audit_twice, NULL);
-}
-
-void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
-{
-	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
-
-	database_open(verify);
-	rush_receives_sort(&requests->told);
-	settled_wait(verify, requests, deadline_us);
-	if (rush_requests_unknown(requests) > 0)
-		unknown_wait(verify, requests, deadline_us);
-	tally_make(verify, requests);
-	/* There was other load on these coupons, and the counts included it. */
-	while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {
-		usleep(RECHECK_US);
-		tally_make(verify, requests);
-		verify->settled_us = clock_monotonic_us();
-	}
-	if (verify->tally.lost > 0)
-		verify->settled_us = 0;
-	coupons_audit(verify);
 }
 
 void rush_verify_fini(struct rush_verify *verify)

@@ -44,7 +44,7 @@ struct rush_calm {
 /* Looks at it for a second. */
 void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm);
 
-/* After the load. Sorts what the answers told. */
+/* After the load. Sorts the receives that the answers named. */
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests);
 void rush_verify_fini(struct rush_verify *verify);
 

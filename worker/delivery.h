@@ -6,10 +6,10 @@
  */
 #pragma once
 
-#include "common/backoff.h"
 #include "common/message/answer.h"
 #include "common/message/message.h"
 #include "common/message/use.h"
+#include "common/put_off.h"
 #include "coupon/copies.h"
 
 #include <stddef.h>

@@ -1,18 +1,34 @@
+/*
+ * A line is written to standard error at once if the pipe, socket or terminal takes it. Otherwise
+ * it waits in a buffer, which a temporary thread empties; what does not fit is dropped and counted.
+ *
+ *	line ─▶ buffer is empty ─▶ standard error
+ *	     └─▶ buffer ─▶ thread ─┘
+ */
 #include "common/log/log.h"
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log/log_output.h"
+#include "common/thread.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* reserved at the end of a line, so that a line that is cut is still well-formed */
 #define LINE_RESERVE 128
 #define EVENTS_MAX 128
+#define POLL_MS 100
+#define PAUSE_US 10000
 
 struct line {
 	char text[LOG_LINE_SIZE];
@@ -36,38 +52,6 @@ static int log_as_json;
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct event_rate log_rates[EVENTS_MAX];
 
-/* The rate of this event; events beyond the table share its last entry. */
-static struct event_rate *rate_find(const char *event)
-{
-	size_t i = 0;
-
-	while (i < EVENTS_MAX - 1 && log_rates[i].event[0] &&
-	       strcmp(log_rates[i].event, event) != 0)
-		i++;
-	if (!log_rates[i].event[0])
-		snprintf(log_rates[i].event, sizeof(log_rates[i].event), "%s", event);
-	return &log_rates[i];
-}
-
-/* Whether a line of this event may be written now; if so, how many were suppressed before it. */
-static int rate_allows(const char *event, int64_t now_ms, int64_t *suppressed)
-{
-	struct event_rate *rate = rate_find(event);
-
-	if (now_ms - rate->since_ms >= 1000) {
-		rate->since_ms = now_ms;
-		rate->written = 0;
-	}
-	if (rate->written >= LOG_BURST) {
-		rate->suppressed++;
-		return 0;
-	}
-	rate->written++;
-	*suppressed = rate->suppressed;
-	rate->suppressed = 0;
-	return 1;
-}
-
 static void line_put(struct line *line, const char *text, size_t len)
 {
 	size_t room = LOG_LINE_SIZE - 2 - line->len; /* there is always room for the newline */
@@ -90,13 +74,6 @@ size_t log_control_len(const char *text, size_t len)
 	if (c == 0xc2 && len > 1)
 		return (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0 ? 2 : 0;
 	return c < ' ' || c == 0x7f;
-}
-
-static int has_control(const char *text)
-{
-	while (*text && !log_control_len(text, 2))
-		text++;
-	return *text != '\0';
 }
 
 static void line_quote(struct line *line, const char *text)
@@ -127,10 +104,13 @@ static void line_quote(struct line *line, const char *text)
 
 static void line_field(struct line *line, const struct log_field *field)
 {
+	const char *control = log_text(field->text);
 	char number[32];
 
 	if (line->len >= LOG_LINE_SIZE - LINE_RESERVE)
 		return;
+	while (*control && !log_control_len(control, 2))
+		control++;
 	if (line->len)
 		line_put(line, log_as_json ? "," : " ", 1);
 	if (log_as_json)
@@ -145,7 +125,7 @@ static void line_field(struct line *line, const struct log_field *field)
 		else
 			snprintf(number, sizeof(number), "%lld", (long long)field->number);
 		line_put(line, number, strlen(number));
-	} else if (log_as_json || !*field->text || has_control(field->text) ||
+	} else if (log_as_json || !*field->text || *control ||
 		   field->text[strcspn(field->text, " \"\\=")]) {
 		line_quote(line, field->text);
 	} else {
@@ -178,31 +158,244 @@ static void event_format(struct line *line, enum log_level level, const char *ev
 	line->text[line->len++] = '\n';
 }
 
+/* ---- standard error */
+
+/* How to write without blocking. Other processes may share the descriptor, so its flags stay. */
+enum output_way {
+	WAY_WRITE,  /* a file: it takes everything */
+	WAY_OPENED, /* a pipe or a terminal, opened once more as non-blocking */
+	WAY_SOCKET, /* MSG_DONTWAIT */
+	WAY_POLLED  /* as WAY_OPENED, but it may not be opened: another process may come first */
+};
+
+static struct {
+	pthread_mutex_t mutex; /* guards all of this */
+	int is_known;          /* what standard error is: */
+	dev_t device;
+	ino_t inode;
+	enum output_way way;
+	int opened; /* WAY_OPENED */
+	char bytes[LOG_BUFFER_BYTES];
+	size_t len; /* whole lines, but the first may be partly written */
+	int64_t dropped;
+	int draining; /* the thread runs */
+} output = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+/* Finds out what standard error is now. */
+static void target_find(void)
+{
+	struct stat status = { 0 };
+
+	fstat(STDERR_FILENO, &status);
+	if (output.is_known && status.st_dev == output.device && status.st_ino == output.inode)
+		return;
+	if (output.is_known && output.way == WAY_OPENED)
+		close(output.opened);
+	output.is_known = 1;
+	output.device = status.st_dev;
+	output.inode = status.st_ino;
+	output.way = WAY_WRITE;
+	if (S_ISSOCK(status.st_mode)) {
+		output.way = WAY_SOCKET;
+	} else if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
+		output.opened = open("/proc/self/fd/2",
+				     O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+		output.way = output.opened < 0 ? WAY_POLLED : WAY_OPENED;
+	}
+}
+
+static int target_waits(int timeout_ms)
+{
+	struct pollfd pollfd = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+	return poll(&pollfd, 1, timeout_ms) == 0;
+}
+
+/* Returns how many bytes it took; all of them when the log has no reader any more. */
+static size_t target_write(const char *bytes, size_t len)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = -1;
+
+		switch (output.way) {
+		case WAY_WRITE:
+			n = write(STDERR_FILENO, bytes + done, len - done);
+			break;
+		case WAY_OPENED:
+			n = write(output.opened, bytes + done, len - done);
+			break;
+		case WAY_SOCKET:
+			n = send(STDERR_FILENO, bytes + done, len - done,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+			break;
+		case WAY_POLLED:
+			if (target_waits(0))
+				errno = EAGAIN;
+			else
+				n = write(STDERR_FILENO, bytes + done, len - done);
+			break;
+		}
+
+		if (n > 0)
+			done += (size_t)n;
+		else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return done;
+		else if (n == 0 || errno != EINTR)
+			return len;
+	}
+	return done;
+}
+
+static void wait_add(const char *line, size_t len)
+{
+	if (len > LOG_BUFFER_BYTES - output.len) {
+		output.dropped++;
+		return;
+	}
+	memcpy(output.bytes + output.len, line, len);
+	output.len += len;
+}
+
+/* Writes line by line, because a pipe takes a line as a whole or not at all. */
+static void lines_write(void)
+{
+	size_t at = 0;
+
+	while (at < output.len) {
+		const char *line = output.bytes + at;
+		const char *stop = memchr(line, '\n', output.len - at);
+		size_t len = stop ? (size_t)(stop + 1 - line) : output.len - at;
+		size_t done = target_write(line, len);
+
+		at += done;
+		if (done < len)
+			break;
+	}
+	memmove(output.bytes, output.bytes + at, output.len - at);
+	output.len -= at;
+}
+
+/* Writes what waits; returns whether something still does. */
+static int drain(void)
+{
+	struct line line;
+
+	target_find();
+	lines_write();
+	while (output.len == 0 && output.dropped > 0) {
+		event_format(&line, LOG_LEVEL_WARN, "log_dropped",
+			     (const struct log_field[]){ LOG_I("lines", output.dropped), { 0 } },
+			     0);
+		output.dropped = 0;
+		wait_add(line.text, line.len);
+		lines_write();
+	}
+	return output.len > 0;
+}
+
+static void *drain_main(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&output.mutex);
+	while (drain()) {
+		pthread_mutex_unlock(&output.mutex);
+		if (!target_waits(POLL_MS))
+			usleep(PAUSE_US); /* writable, but not for a whole line */
+		pthread_mutex_lock(&output.mutex);
+	}
+	output.draining = 0;
+	pthread_mutex_unlock(&output.mutex);
+	return NULL;
+}
+
+/* Formats the line and writes it, or leaves it to the thread. */
 static void event_write(enum log_level level, const char *event, const struct log_field *fields,
 			int64_t suppressed)
 {
 	struct line line;
+	size_t done = 0;
 
 	event_format(&line, level, event, fields, suppressed);
-	log_output_write(line.text, line.len);
+	pthread_mutex_lock(&output.mutex);
+	target_find();
+	if (output.len == 0)
+		done = target_write(line.text, line.len);
+	if (done < line.len) {
+		wait_add(line.text + done, line.len - done);
+		if (!output.draining && thread_detach(drain_main, NULL) == 0)
+			output.draining = 1;
+	}
+	pthread_mutex_unlock(&output.mutex);
 }
 
-size_t log_dropped_line(int64_t lines, char text[LOG_LINE_SIZE])
+/* Writes the last words before exit() or abort(): waits for up to LOG_END_MS. */
+static void output_last(const char *text, size_t len)
 {
-	struct line line;
+	int64_t until_ms = clock_monotonic_ms() + LOG_END_MS;
+	int waits;
 
-	event_format(&line, LOG_LEVEL_WARN, "log_dropped",
-		     (const struct log_field[]){ LOG_I("lines", lines), { 0 } }, 0);
-	memcpy(text, line.text, line.len);
-	return line.len;
+	/* A thread that is in write() to a file that hangs may hold the mutex. */
+	while (pthread_mutex_trylock(&output.mutex)) {
+		if (clock_monotonic_ms() >= until_ms)
+			return;
+		usleep(1000);
+	}
+	do {
+		waits = drain();
+		if (len > 0 && len <= LOG_BUFFER_BYTES - output.len) {
+			wait_add(text, len);
+			len = 0;
+			waits = drain();
+		}
+		if (waits) {
+			pthread_mutex_unlock(&output.mutex);
+			usleep(PAUSE_US);
+			pthread_mutex_lock(&output.mutex);
+		}
+	} while (waits && clock_monotonic_ms() < until_ms);
+	pthread_mutex_unlock(&output.mutex);
 }
+
+void log_flush(void)
+{
+	output_last("", 0);
+}
+
+/* A child has no thread, and its parent writes what waits. These three are for fork(). */
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&output.mutex);
+}
+
+static void fork_parent(void)
+{
+	pthread_mutex_unlock(&output.mutex);
+}
+
+static void fork_child(void)
+{
+	output.len = 0;
+	output.dropped = 0;
+	output.draining = 0;
+	pthread_mutex_unlock(&output.mutex);
+}
+
+/* ---- events */
 
 void log_init(const char *program, enum log_level least, int as_json)
 {
+	static int is_first = 1;
+
 	log_program = program;
 	log_least = least;
 	log_as_json = as_json;
-	log_output_init();
+	if (!is_first)
+		return;
+	is_first = 0;
+	atexit(log_flush);
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 const char *log_program_name(void)
@@ -212,16 +405,34 @@ const char *log_program_name(void)
 
 void log_event(enum log_level level, const char *event, const struct log_field *fields)
 {
-	int64_t suppressed = 0;
-	int allowed;
+	int64_t now_ms = clock_monotonic_ms(), suppressed;
+	struct event_rate *rate;
+	int i = 0;
 
 	if (level < log_least)
 		return;
+	/* Events beyond the table share its last entry. */
 	pthread_mutex_lock(&log_mutex);
-	allowed = rate_allows(event, clock_monotonic_ms(), &suppressed);
+	while (i < EVENTS_MAX - 1 && log_rates[i].event[0] &&
+	       strcmp(log_rates[i].event, event) != 0)
+		i++;
+	rate = &log_rates[i];
+	if (!rate->event[0])
+		snprintf(rate->event, sizeof(rate->event), "%s", event);
+	if (now_ms - rate->since_ms >= 1000) {
+		rate->since_ms = now_ms;
+		rate->written = 0;
+	}
+	if (rate->written >= LOG_BURST) {
+		rate->suppressed++;
+		pthread_mutex_unlock(&log_mutex);
+		return;
+	}
+	rate->written++;
+	suppressed = rate->suppressed;
+	rate->suppressed = 0;
 	pthread_mutex_unlock(&log_mutex);
-	if (allowed)
-		event_write(level, event, fields, suppressed);
+	event_write(level, event, fields, suppressed);
 }
 
 void log_each(enum log_level level, const char *event, const struct log_field *fields)
@@ -231,8 +442,8 @@ void log_each(enum log_level level, const char *event, const struct log_field *f
 }
 
 /*
- * `len` as of snprintf(): a text that is too long is cut. What a store has said, or is stored in
- * it, may have control characters.
+ * `len` is the return value of snprintf(): a text that is too long is cut. What a store has said,
+ * or is stored in it, may have control characters.
  */
 static void last_write(const char text[LOG_LINE_SIZE], int len)
 {
@@ -249,7 +460,7 @@ static void last_write(const char text[LOG_LINE_SIZE], int len)
 		control -= control > 0;
 	}
 	line.text[line.len++] = '\n';
-	log_output_last(line.text, line.len);
+	output_last(line.text, line.len);
 }
 
 void log_fatal(const char *format, ...)
@@ -271,6 +482,8 @@ void log_fatal_status(int status)
 		fatal_status = status;
 }
 
+/* ---- traces */
+
 unsigned trace_set;
 
 static const char *const trace_names[] = {
@@ -279,24 +492,18 @@ static const char *const trace_names[] = {
 #undef TRACE
 };
 
-/* The bits of one name, or 0. */
-static unsigned name_bits(const char *name, size_t len)
-{
-	if (len == 3 && memcmp(name, "all", 3) == 0)
-		return (1u << TRACE_COUNT) - 1;
-	for (unsigned i = 0; i < TRACE_COUNT; i++)
-		if (strlen(trace_names[i]) == len && memcmp(trace_names[i], name, len) == 0)
-			return 1u << i;
-	return 0;
-}
-
 int trace_init(const char *list)
 {
 	trace_set = 0;
 	while (*list) {
 		size_t len = strcspn(list, ",");
-		unsigned bits = name_bits(list, len);
+		unsigned bits = 0;
 
+		if (len == 3 && memcmp(list, "all", 3) == 0)
+			bits = (1u << TRACE_COUNT) - 1;
+		for (unsigned i = 0; i < TRACE_COUNT; i++)
+			if (strlen(trace_names[i]) == len && memcmp(trace_names[i], list, len) == 0)
+				bits = 1u << i;
 		if (!bits)
 			return -1;
 		trace_set |= bits;
@@ -315,6 +522,8 @@ void trace_write(enum trace trace, int64_t number, const char *from, const char 
 
 	event_write(LOG_LEVEL_INFO, "trace", fields, 0);
 }
+
+/* ---- versions of services */
 
 #define VERSION_SIZE 64
 

@@ -1,7 +1,9 @@
 /*
  * Logging: one line an event on standard error, `key=value` pairs or JSON. An event that repeats is
  * written at most LOG_BURST times a second; the next line of that event has how many were
- * suppressed. Does not wait for the reader of standard error (log_output.h). Any thread.
+ * suppressed. Does not wait for the reader of standard error: what it does not take waits in a
+ * buffer of LOG_BUFFER_BYTES, and lines beyond it are dropped and counted (event=log_dropped). Any
+ * thread.
  *
  *	log_warn("redis_lost", LOG_S("address", address), LOG_I("pending", pending));
  */
@@ -11,6 +13,9 @@
 #include <stdint.h>
 
 #define LOG_BURST 10
+#define LOG_LINE_SIZE 4096 /* with its newline: what a pipe takes in one piece */
+#define LOG_BUFFER_BYTES 262144
+#define LOG_END_MS 500 /* the longest wait for the reader at the end of the process */
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
@@ -18,7 +23,7 @@ struct log_field {
 	const char *key;  /* NULL ends the list */
 	const char *text; /* NULL: the number counts */
 	int64_t number;
-	int is_thousandths; /* the number is */
+	int is_thousandths; /* the number is written with three decimals */
 };
 
 static inline const char *log_text(const char *text)
@@ -46,6 +51,9 @@ static inline const char *log_text(const char *text)
  */
 void log_init(const char *program, enum log_level least, int as_json);
 const char *log_program_name(void);
+
+/* Writes what waits, for at most LOG_END_MS. The end of the process does so by itself. */
+void log_flush(void);
 
 /*
  * The bytes of the control character with which the text begins, or 0: one of U+0000 to U+001F and

@@ -40,26 +40,6 @@ static struct chunk *chunk_new(size_t size, struct chunk *next)
 	return chunk;
 }
 
-static void *arena_alloc(struct json_arena *arena, size_t size)
-{
-	struct chunk *chunk = arena->first;
-	void *at;
-
-	size = (size + 15) & ~(size_t)15;
-	if (chunk->size - chunk->used < size) {
-		/*
-		 * The first chunk stays first, so that a reset finds it; the one in use follows it.
-		 */
-		if (!chunk->next || chunk->next->size - chunk->next->used < size)
-			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
-						chunk->next);
-		chunk = chunk->next;
-	}
-	at = chunk->bytes + chunk->used;
-	chunk->used += size;
-	return at;
-}
-
 static void arena_reset(struct json_arena *arena)
 {
 	while (arena->first->next) {
@@ -73,7 +53,24 @@ static void arena_reset(struct json_arena *arena)
 
 static void *hook_malloc(size_t size)
 {
-	return arena_current ? arena_alloc(arena_current, size) : malloc(size);
+	struct chunk *chunk = arena_current ? arena_current->first : NULL;
+	void *at;
+
+	if (!chunk)
+		return malloc(size);
+	size = (size + 15) & ~(size_t)15;
+	if (chunk->size - chunk->used < size) {
+		/*
+		 * The first chunk stays first, so that a reset finds it; the one in use follows it.
+		 */
+		if (!chunk->next || chunk->next->size - chunk->next->used < size)
+			chunk->next = chunk_new(size > CHUNK_BYTES ? size : CHUNK_BYTES,
+						chunk->next);
+		chunk = chunk->next;
+	}
+	at = chunk->bytes + chunk->used;
+	chunk->used += size;
+	return at;
 }
 
 static void hook_free(void *at)
@@ -222,51 +219,39 @@ static const unsigned char *scan_digits(const unsigned char *p, const unsigned c
 	return p;
 }
 
-/*
- * Checks the fraction and the exponent of a number, if there are any. Returns the byte after them,
- * or NULL.
- */
-static const unsigned char *scan_decimals(const unsigned char *p, const unsigned char *end)
-{
-	const unsigned char *first;
-
-	if (p < end && *p == '.') {
-		first = ++p;
-		p = scan_digits(p, end);
-		if (p == first)
-			return NULL;
-	}
-	if (p < end && (*p == 'e' || *p == 'E')) {
-		p++;
-		if (p < end && (*p == '+' || *p == '-'))
-			p++;
-		first = p;
-		p = scan_digits(p, end);
-		if (p == first)
-			return NULL;
-	}
-	return p;
-}
-
 /* Checks a number. Returns the byte after it; with `*error` what it returns has no meaning. */
 static const unsigned char *scan_number(const unsigned char *p, const unsigned char *end,
 					int decimals, const char **error)
 {
 	const unsigned char *first;
+	int has_digits = 1; /* of the fraction and of the exponent */
 
 	if (*p == '-')
 		p++;
 	first = p;
 	p = scan_digits(p, end);
-	if (p == first || (*first == '0' && p - first > 1)) {
+	if (p == first || (*first == '0' && p - first > 1))
 		*error = "a number with a leading zero or without digits";
-	} else if (p < end && (*p == '.' || *p == 'e' || *p == 'E')) {
-		p = decimals ? scan_decimals(p, end) : NULL;
-		if (!p)
-			*error = decimals ? "a number whose fraction or exponent has no digits"
-					  : "a number with a fraction or an exponent; only "
-					    "integers are taken";
+	else if (!decimals && p < end && (*p == '.' || *p == 'e' || *p == 'E'))
+		*error = "a number with a fraction or an exponent; only integers are taken";
+	if (*error)
+		return p;
+
+	if (p < end && *p == '.') {
+		first = ++p;
+		p = scan_digits(p, end);
+		has_digits = p > first;
 	}
+	if (has_digits && p < end && (*p == 'e' || *p == 'E')) {
+		p++;
+		if (p < end && (*p == '+' || *p == '-'))
+			p++;
+		first = p;
+		p = scan_digits(p, end);
+		has_digits = p > first;
+	}
+	if (!has_digits)
+		*error = "a number whose fraction or exponent has no digits";
 	return p;
 }
 

@@ -22,8 +22,8 @@ struct json_arena *json_arena_new(void);
 void json_arena_free(struct json_arena *arena);
 
 /*
- * From now on numbers may have a fraction or an exponent, as those of other authors do: such a one
- * is in `valuedouble`, rounded. json_integer() and json_id() refuse it all the same.
+ * From now on numbers may have a fraction or an exponent, because other authors write the text.
+ * Such a number is in `valuedouble`, rounded. json_integer() and json_id() still refuse it.
  */
 void json_decimals_allow(struct json_arena *arena);
 
@@ -52,7 +52,7 @@ const struct json_fault *json_fault(const struct json_arena *arena);
  */
 int json_id(const cJSON *item, int64_t *id, const char **error);
 
-/* Puts '?' in the place of what is no UTF-8, for instance where a text was cut. */
+/* Replaces bytes that are not UTF-8 by '?', for instance where a text was cut. */
 void json_text_mend(char *text);
 
 /* Appends a sentence of at most 1023 bytes to an array. */

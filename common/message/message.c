@@ -2,55 +2,29 @@
 
 #include <string.h>
 
-static int string_member(const cJSON *root, const char *name, const char **text)
-{
-	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, name);
-
-	if (!cJSON_IsString(item))
-		return -1;
-	*text = item->valuestring;
-	return 0;
-}
-
 static int integer_member(const cJSON *root, const char *name, int64_t least, int64_t most,
 			  int64_t *value)
 {
 	return json_integer(cJSON_GetObjectItemCaseSensitive(root, name), least, most, value);
 }
 
-static int head_decode(const cJSON *root, struct message *message, const char **error)
+/* [user, slot, key] or [user, slot, key, code]. 0, or -1. */
+static int receive_decode(const cJSON *item, struct message_receive *receive)
 {
-	const char *text;
-	int64_t version;
+	const cJSON *user = cJSON_IsArray(item) ? item->child : NULL;
+	const cJSON *slot = user ? user->next : NULL;
+	const cJSON *key = slot ? slot->next : NULL;
+	const cJSON *code = key ? key->next : NULL;
+	int64_t number;
+	size_t len;
 
-	*error = "no version";
-	if (integer_member(root, "v", 0, JSON_INTEGER_MAX, &version))
+	if (!key || !cJSON_IsString(user) || !cJSON_IsString(key) ||
+	    user_id_parse(&receive->user, user->valuestring, strlen(user->valuestring)) ||
+	    json_integer(slot, 0, INT16_MAX, &number))
 		return -1;
-	*error = "unknown version";
-	if (version < 1 || version > MESSAGE_VERSION)
-		return -1;
-	*error = "batch is not a ULID";
-	if (string_member(root, "batch", &text) || ulid_parse(&message->batch, text, strlen(text)))
-		return -1;
-	*error = "coupon is not an id";
-	if (string_member(root, "coupon", &text) || id_parse(text, strlen(text), &message->coupon))
-		return -1;
-	*error = "generation is not an integer";
-	if (integer_member(root, "generation", 0, INT32_MAX, &message->generation))
-		return -1;
-	*error = "seq is not an integer";
-	if (integer_member(root, "seq", 1, JSON_INTEGER_MAX, &message->seq))
-		return -1;
-	*error = "at is not a time in milliseconds";
-	if (integer_member(root, "at", 0, MESSAGE_AT_MAX_MS, &message->at_ms))
-		return -1;
-	return 0;
-}
+	receive->slot = (int)number;
 
-static int tail_decode(struct message_receive *receive, const cJSON *key, const cJSON *code)
-{
-	size_t len = strlen(key->valuestring);
-
+	len = strlen(key->valuestring);
 	if (len > 0 && !receive_key_valid(key->valuestring, len))
 		return -1;
 	memcpy(receive->tail, key->valuestring, len + 1);
@@ -62,24 +36,6 @@ static int tail_decode(struct message_receive *receive, const cJSON *key, const 
 	receive->tail[len] = '\t';
 	strcpy(receive->tail + len + 1, code->valuestring);
 	return 0;
-}
-
-static int receive_decode(const cJSON *item, struct message_receive *receive)
-{
-	const cJSON *user = cJSON_IsArray(item) ? item->child : NULL;
-	const cJSON *slot = user ? user->next : NULL;
-	const cJSON *key = slot ? slot->next : NULL;
-	const cJSON *code = key ? key->next : NULL;
-	int64_t number;
-
-	if (!key || !cJSON_IsString(user) || !cJSON_IsString(key))
-		return -1;
-	if (user_id_parse(&receive->user, user->valuestring, strlen(user->valuestring)))
-		return -1;
-	if (json_integer(slot, 0, INT16_MAX, &number))
-		return -1;
-	receive->slot = (int)number;
-	return tail_decode(receive, key, code);
 }
 
 void message_traces_decode(const cJSON *root, size_t of_n, struct message_traces *traces)
@@ -111,14 +67,39 @@ int message_decode(struct json_arena *arena, const char *body, size_t len, struc
 		   const char **error)
 {
 	const cJSON *root = json_parse(arena, body, len, error), *receives, *item;
+	const char *text;
+	int64_t version;
 
 	if (!root)
 		return -1;
 	*error = "not an object";
 	if (!cJSON_IsObject(root))
 		return -1;
-	if (head_decode(root, message, error))
+
+	*error = "no version";
+	if (integer_member(root, "v", 0, JSON_INTEGER_MAX, &version))
 		return -1;
+	*error = "unknown version";
+	if (version < 1 || version > MESSAGE_VERSION)
+		return -1;
+	*error = "batch is not a ULID";
+	text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "batch"));
+	if (!text || ulid_parse(&message->batch, text, strlen(text)))
+		return -1;
+	*error = "coupon is not an id";
+	text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "coupon"));
+	if (!text || id_parse(text, strlen(text), &message->coupon))
+		return -1;
+	*error = "generation is not an integer";
+	if (integer_member(root, "generation", 0, INT32_MAX, &message->generation))
+		return -1;
+	*error = "seq is not an integer";
+	if (integer_member(root, "seq", 1, JSON_INTEGER_MAX, &message->seq))
+		return -1;
+	*error = "at is not a time in milliseconds";
+	if (integer_member(root, "at", 0, MESSAGE_AT_MAX_MS, &message->at_ms))
+		return -1;
+
 	receives = cJSON_GetObjectItemCaseSensitive(root, "receives");
 	*error = "receives is not an array of 1 to 256";
 	if (!cJSON_IsArray(receives) || !receives->child)

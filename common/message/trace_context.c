@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether so many hexadecimal digits in lower case are not all 0; -1: they are none. */
+/* Whether `len` hexadecimal digits in lower case are not all 0; -1: they are no such digits. */
 static int hex_read(const char *text, size_t len)
 {
 	int is_set = 0;

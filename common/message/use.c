@@ -67,17 +67,9 @@ enum receive_now receive_now_find(const char *text)
 	return (enum receive_now)name_find(nows, NOWS_N, text);
 }
 
-static int is_printable(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (text[i] < ' ' || text[i] > '~')
-			return 0;
-	return 1;
-}
-
 int use_reason_valid(const char *text, size_t len)
 {
-	return len > 0 && len <= USE_REASON_MAX && is_printable(text, len);
+	return printable_valid(text, len, USE_REASON_MAX);
 }
 
 int currency_valid(const char *text, size_t len)
@@ -88,19 +80,16 @@ int currency_valid(const char *text, size_t len)
 	return len == CURRENCY_LEN;
 }
 
-static int is_same(const struct receive *a, const struct receive *b)
-{
-	return a->coupon == b->coupon && a->index == b->index &&
-	       memcmp(&a->batch, &b->batch, sizeof(a->batch)) == 0;
-}
-
 int use_receives_valid(const struct receive *receives, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (receives[i].index == USE_ANY_RECEIVE)
 			return n == 1;
 		for (size_t k = 0; k < i; k++)
-			if (is_same(&receives[k], &receives[i]))
+			if (receives[k].coupon == receives[i].coupon &&
+			    receives[k].index == receives[i].index &&
+			    memcmp(&receives[k].batch, &receives[i].batch, sizeof(struct ulid)) ==
+				    0)
 				return 0;
 	}
 	return n > 0 && n <= USE_RECEIVES_MAX;
@@ -138,35 +127,6 @@ static char *receive_append(char *at, const struct receive *receive)
 	return text_append(at, "]");
 }
 
-static char *use_append(char *at, const struct use *use, const struct receive *receives)
-{
-	const char *const texts[] = { use_action_names[use->action], use->order, use->key,
-				      use->by };
-
-	at = text_append(at, "[");
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		at = text_append(string_append(at, texts[i]), ",");
-	at = text_append(number_append(at, use->ttl_s), ",");
-	at = text_append(known_append(at, use->amount), ",");
-	at = text_append(string_append(at, use->currency), ",");
-	at = text_append(string_append(at, use->reason), ",[");
-	for (size_t i = 0; i < use->receives_n; i++) {
-		at = text_append(at, i > 0 ? "," : "");
-		at = receive_append(at, &receives[i]);
-	}
-	return text_append(at, "]]");
-}
-
-static char *traces_append(char *at, const struct message_traces *traces)
-{
-	for (size_t i = 0; i < traces->n; i++) {
-		at = text_append(at, i > 0 ? ",\"" : ",\"traces\":{\"");
-		at = text_append(number_append(at, (int64_t)traces->list[i].index), "\":");
-		at = string_append(at, traces->list[i].text);
-	}
-	return text_append(at, traces->n > 0 ? "}" : "");
-}
-
 size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE_SIZE])
 {
 	const struct receive *receives = message->receives;
@@ -176,12 +136,30 @@ size_t use_message_write(const struct use_message *message, char out[USE_MESSAGE
 	at = text_append(at, ulid_format(&message->batch, ulid));
 	at = number_append(text_append(at, "\",\"at\":"), message->at_ms);
 	at = text_append(at, ",\"uses\":[");
-	for (size_t i = 0; i < message->uses_n; i++) {
-		at = text_append(at, i > 0 ? "," : "");
-		at = use_append(at, &message->uses[i], receives);
-		receives += message->uses[i].receives_n;
+	for (const struct use *use = message->uses; use < message->uses + message->uses_n; use++) {
+		const char *const texts[] = { use_action_names[use->action], use->order, use->key,
+					      use->by };
+
+		at = text_append(at, use > message->uses ? ",[" : "[");
+		for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+			at = text_append(string_append(at, texts[i]), ",");
+		at = text_append(number_append(at, use->ttl_s), ",");
+		at = text_append(known_append(at, use->amount), ",");
+		at = text_append(string_append(at, use->currency), ",");
+		at = text_append(string_append(at, use->reason), ",[");
+		for (size_t i = 0; i < use->receives_n; i++) {
+			at = text_append(at, i > 0 ? "," : "");
+			at = receive_append(at, receives++);
+		}
+		at = text_append(at, "]]");
 	}
-	at = text_append(traces_append(text_append(at, "]"), &message->traces), "}");
+	at = text_append(at, "]");
+	for (size_t i = 0; i < message->traces.n; i++) {
+		at = text_append(at, i > 0 ? ",\"" : ",\"traces\":{\"");
+		at = text_append(number_append(at, (int64_t)message->traces.list[i].index), "\":");
+		at = string_append(at, message->traces.list[i].text);
+	}
+	at = text_append(at, message->traces.n > 0 ? "}}" : "}");
 	check(at - out <= USE_MESSAGE_SIZE && receives == message->receives + message->receives_n);
 	return (size_t)(at - out);
 }
@@ -204,8 +182,8 @@ static int text_take(const cJSON *item, size_t least, size_t most, char *out)
 {
 	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
 
-	if (!cJSON_IsString(item) || len < least || len > most ||
-	    !is_printable(item->valuestring, len))
+	if (!cJSON_IsString(item) || len < least ||
+	    (len > 0 && !printable_valid(item->valuestring, len, most)))
 		return -1;
 	memcpy(out, item->valuestring, len + 1);
 	return 0;
@@ -244,31 +222,12 @@ static int receive_take(const cJSON *array, struct receive *receive)
 	return user_id_parse(&receive->user, items[1]->valuestring, strlen(items[1]->valuestring));
 }
 
-static int receives_take(const cJSON *array, struct use_message *message, struct use *use)
-{
-	const cJSON *item;
-
-	if (!cJSON_IsArray(array))
-		return -1;
-	use->receives_n = 0;
-	cJSON_ArrayForEach(item, array)
-	{
-		if (message->receives_n == MESSAGE_RECEIVES_MAX ||
-		    receive_take(item, &message->receives[message->receives_n]))
-			return -1;
-		message->receives_n++;
-		use->receives_n++;
-	}
-	return use_receives_valid(&message->receives[message->receives_n - use->receives_n],
-				  use->receives_n)
-		       ? 0
-		       : -1;
-}
-
+/* Decodes the next use of the message. 0, or -1. */
 static int use_take(const cJSON *array, struct use_message *message)
 {
 	struct use *use = &message->uses[message->uses_n++];
-	const cJSON *items[9];
+	struct receive *receives = &message->receives[message->receives_n];
+	const cJSON *items[9], *item;
 
 	if (items_take(array, items, 9) || !cJSON_IsString(items[0]))
 		return -1;
@@ -285,7 +244,19 @@ static int use_take(const cJSON *array, struct use_message *message)
 	    (use->amount < 0) != !*use->currency ||
 	    text_take(items[7], 0, USE_REASON_MAX, use->reason))
 		return -1;
-	return receives_take(items[8], message, use);
+
+	if (!cJSON_IsArray(items[8]))
+		return -1;
+	use->receives_n = 0;
+	cJSON_ArrayForEach(item, items[8])
+	{
+		if (message->receives_n == MESSAGE_RECEIVES_MAX ||
+		    receive_take(item, &message->receives[message->receives_n]))
+			return -1;
+		message->receives_n++;
+		use->receives_n++;
+	}
+	return use_receives_valid(receives, use->receives_n) ? 0 : -1;
 }
 
 /* The version and the batch. 0, or -1. */
@@ -333,30 +304,6 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 	return 0;
 }
 
-static char *use_outcome_append(char *at, const struct use_outcome *outcome)
-{
-	at = number_append(text_append(at, "["), (int64_t)outcome->use);
-	at = string_append(text_append(at, ","), use_result_text(outcome->result));
-	at = receive_append(text_append(at, ","), &outcome->receive);
-	at = known_append(text_append(at, ","), outcome->until_ms);
-	at = known_append(text_append(at, ","), outcome->amount_off);
-	at = string_append(text_append(at, ","), outcome->currency);
-	if (outcome->now == NOW_NONE)
-		return text_append(at, ",null]");
-	at = string_append(text_append(at, ",["), receive_now_text(outcome->now));
-	at = text_append(at, outcome->now_is_own ? ",1," : ",0,");
-	return text_append(known_append(at, outcome->now_until_ms), "]]");
-}
-
-static char *receive_outcome_append(char *at, const struct receive_outcome *outcome)
-{
-	at = number_append(text_append(at, "["), outcome->index);
-	if (!outcome->reason)
-		return text_append(at, ",\"issued\"]");
-	at = text_append(text_append(at, ",\"rejected\",\""), outcome->reason);
-	return text_append(at, "\"]");
-}
-
 size_t reply_write(const struct reply *reply, char out[REPLY_SIZE])
 {
 	char ulid[ULID_SIZE], *at = out;
@@ -364,39 +311,40 @@ size_t reply_write(const struct reply *reply, char out[REPLY_SIZE])
 	at = text_append(at, "{\"v\":1,\"batch\":\"");
 	at = text_append(at, ulid_format(&reply->batch, ulid));
 	at = text_append(at, reply->is_to_uses ? "\",\"uses\":[" : "\",\"outcomes\":[");
-	for (size_t i = 0; i < reply->outcomes_n; i++) {
-		at = text_append(at, i > 0 ? "," : "");
-		at = reply->is_to_uses ? use_outcome_append(at, &reply->uses[i])
-				       : receive_outcome_append(at, &reply->receives[i]);
+	for (size_t i = 0; !reply->is_to_uses && i < reply->outcomes_n; i++) {
+		const struct receive_outcome *outcome = &reply->receives[i];
+
+		at = number_append(text_append(at, i > 0 ? ",[" : "["), outcome->index);
+		at = text_append(at, outcome->reason ? ",\"rejected\",\"" : ",\"issued\"]");
+		if (outcome->reason)
+			at = text_append(text_append(at, outcome->reason), "\"]");
+	}
+	for (size_t i = 0; reply->is_to_uses && i < reply->outcomes_n; i++) {
+		const struct use_outcome *outcome = &reply->uses[i];
+
+		at = number_append(text_append(at, i > 0 ? ",[" : "["), (int64_t)outcome->use);
+		at = string_append(text_append(at, ","), use_result_text(outcome->result));
+		at = receive_append(text_append(at, ","), &outcome->receive);
+		at = known_append(text_append(at, ","), outcome->until_ms);
+		at = known_append(text_append(at, ","), outcome->amount_off);
+		at = string_append(text_append(at, ","), outcome->currency);
+		if (outcome->now == NOW_NONE) {
+			at = text_append(at, ",null]");
+			continue;
+		}
+		at = string_append(text_append(at, ",["), receive_now_text(outcome->now));
+		at = text_append(at, outcome->now_is_own ? ",1," : ",0,");
+		at = text_append(known_append(at, outcome->now_until_ms), "]]");
 	}
 	at = text_append(at, "]}");
 	check(at - out <= REPLY_SIZE);
 	return (size_t)(at - out);
 }
 
-/* null, or [state, whether it is the order's, until]. 0, or -1. */
-static int now_take(const cJSON *array, struct use_outcome *outcome)
-{
-	const cJSON *items[3];
-	int64_t is_own;
-
-	outcome->now = NOW_NONE;
-	outcome->now_is_own = 0;
-	outcome->now_until_ms = -1;
-	if (cJSON_IsNull(array))
-		return 0;
-	if (items_take(array, items, 3) || !cJSON_IsString(items[0]) ||
-	    json_integer(items[1], 0, 1, &is_own) || known_take(items[2], &outcome->now_until_ms))
-		return -1;
-	outcome->now = receive_now_find(items[0]->valuestring);
-	outcome->now_is_own = (int)is_own;
-	return outcome->now == NOWS_N || outcome->now == NOW_NONE ? -1 : 0;
-}
-
 static int use_outcome_take(const cJSON *array, struct use_outcome *outcome)
 {
-	const cJSON *items[7];
-	int64_t use;
+	const cJSON *items[7], *now[3];
+	int64_t use, is_own;
 
 	if (items_take(array, items, 7) || json_integer(items[0], 0, RECEIVE_INDEX_MAX, &use) ||
 	    !cJSON_IsString(items[1]) || receive_take(items[2], &outcome->receive) ||
@@ -406,7 +354,19 @@ static int use_outcome_take(const cJSON *array, struct use_outcome *outcome)
 	outcome->result = use_result_find(items[1]->valuestring);
 	if (outcome->result == USE_RESULTS_N || currency_take(items[5], outcome->currency))
 		return -1;
-	return now_take(items[6], outcome);
+
+	/* null, or [state, whether it is the order's, until] */
+	outcome->now = NOW_NONE;
+	outcome->now_is_own = 0;
+	outcome->now_until_ms = -1;
+	if (cJSON_IsNull(items[6]))
+		return 0;
+	if (items_take(items[6], now, 3) || !cJSON_IsString(now[0]) ||
+	    json_integer(now[1], 0, 1, &is_own) || known_take(now[2], &outcome->now_until_ms))
+		return -1;
+	outcome->now = receive_now_find(now[0]->valuestring);
+	outcome->now_is_own = (int)is_own;
+	return outcome->now == NOWS_N || outcome->now == NOW_NONE ? -1 : 0;
 }
 
 static int receive_outcome_take(const cJSON *array, struct receive_outcome *outcome)

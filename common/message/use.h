@@ -8,16 +8,16 @@
  *
  * A use is action, order, key, who asked, seconds that it holds for, the order's amount in minor
  * units and its currency, reason, and receives. One without batch and index is any receive of its
- * user. Such messages are packed, and have "traces", by the index of the use, as those of receives
- * are and have (message.h).
+ * user. These messages are packed, and have "traces" by the index of the use, as messages of
+ * receives do (message.h).
  *
  * A worker replies to each batch that a gateway waits for, of receives or of uses. To receives:
  *
  *	{"v":1,"batch":"01JD…","outcomes":[[0,"issued"],[1,"rejected","slot_taken"]]}
  *
  * The reply to uses names each receive, in the order of the message: which use it is of, the
- * result, until when it is held, and what is taken off. Of a use that was executed before it has
- * what the receive is now, whether it is that of the order (1 or 0), and until when it is held.
+ * result, until when it is held, and what is taken off. If the use was executed before, it also
+ * says what the receive is now, whether the order has it (1 or 0), and until when it is held.
  *
  *	{"v":1,"batch":"01JD…","uses":[
  *	 [0,"used",["1001","42","01JC…",0],null,500,"EUR",["used",0,null]],
@@ -51,7 +51,7 @@ struct use {
 	char key[RECEIVE_KEY_MAX + 1]; /* of the operation: a copy of it does nothing */
 	char by[USE_BY_MAX + 1];       /* empty: it is not known */
 	int64_t ttl_s;                 /* USE_HOLD: 1 to USE_TTL_MAX_S; else 0 */
-	int64_t amount;                /* -1: not told, and then there is no currency */
+	int64_t amount;                /* -1: not given, and then there is no currency */
 	char currency[CURRENCY_LEN + 1];
 	char reason[USE_REASON_MAX + 1]; /* empty: none */
 	size_t receives_n;
@@ -77,8 +77,8 @@ int currency_valid(const char *text, size_t len);
 int use_reason_valid(const char *text, size_t len);
 
 /*
- * Whether they can be those of one use: 1 to 16, none of them twice, and one that is any of its
- * user alone.
+ * Whether they can be the receives of one use: 1 to 16, none of them twice, and one that is any of
+ * its user stands alone.
  */
 int use_receives_valid(const struct receive *receives, size_t n);
 
@@ -124,7 +124,7 @@ const char *use_result_text(enum use_result result);
 enum answer use_result_answer(enum use_result result);
 enum use_result use_result_find(const char *text); /* USE_RESULTS_N: none has this text */
 
-/* What a receive is at the moment: RECEIVE_NOW(name, text). NOW_NONE: it is not told. */
+/* What a receive is at the moment: RECEIVE_NOW(name, text). NOW_NONE: not known. */
 #define RECEIVE_NOWS(RECEIVE_NOW)     \
 	RECEIVE_NOW(NONE, "")         \
 	RECEIVE_NOW(FREE, "free")     \
@@ -148,7 +148,7 @@ struct use_outcome {
 	enum use_result result;
 	struct receive receive; /* with USE_ANY_RECEIVE: none was found */
 	int64_t until_ms;       /* the end of the hold; -1: none */
-	int64_t amount_off;     /* -1: not told */
+	int64_t amount_off;     /* -1: not known */
 	char currency[CURRENCY_LEN + 1];
 	enum receive_now now; /* NOW_NONE: it was not executed before */
 	int now_is_own;       /* the order of the use holds it, or has used it */

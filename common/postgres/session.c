@@ -5,7 +5,6 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/resolving.h"
-#include "common/silence.h"
 #include "embed.h"
 
 #include <inttypes.h>

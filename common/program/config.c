@@ -76,39 +76,6 @@ static void setting_set(struct config *config, const struct setting *setting, co
 	*number_at(config, setting) = number;
 }
 
-/* The first line of the file at `path`. */
-static void setting_set_from_file(struct config *config, const struct setting *setting,
-				  const char *given_by, const char *path)
-{
-	char wrong[KEY_FILE_WRONG_SIZE];
-	struct key_file file;
-
-	if (key_file_load(&file, path, FILE_BYTES_MAX, wrong))
-		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path, wrong);
-	file.text[strcspn(file.text, "\r\n")] = '\0';
-	if (!*file.text)
-		log_fatal("%s is \"%s\": the first line of the file is empty", given_by, path);
-	setting_set(config, setting, given_by, file.text);
-	key_file_wipe(&file);
-}
-
-static void environment_read(struct config *config, const struct setting *setting)
-{
-	const char *value = getenv(setting->env);
-	char file_env[64];
-
-	if (value && *value) {
-		setting_set(config, setting, setting->env, value);
-		return;
-	}
-	if (!setting->fallback)
-		return;
-	snprintf(file_env, sizeof(file_env), "%s" FILE_SUFFIX, setting->env);
-	value = getenv(file_env);
-	if (value && *value)
-		setting_set_from_file(config, setting, file_env, value);
-}
-
 /* The setting whose flag is the first `len` bytes of `name`. */
 static const struct setting *setting_find(enum config_program program, const char *name, size_t len)
 {
@@ -119,16 +86,41 @@ static const struct setting *setting_find(enum config_program program, const cha
 	return NULL;
 }
 
-static void defaults_read(struct config *config, enum config_program program)
+/* Sets each setting of the program to its default, or to what the environment has. */
+static void environment_read(struct config *config, enum config_program program)
 {
 	memset(config, 0, sizeof(*config));
-	for (size_t i = 0; i < SETTINGS_N; i++) {
-		if (settings[i].fallback)
-			*text_at(config, &settings[i]) = checked(strdup(settings[i].fallback));
+	for (const struct setting *setting = settings; setting < settings + SETTINGS_N; setting++) {
+		char file_env[64], wrong[KEY_FILE_WRONG_SIZE];
+		const char *value, *path;
+		struct key_file file;
+
+		if (setting->fallback)
+			*text_at(config, setting) = checked(strdup(setting->fallback));
 		else
-			*number_at(config, &settings[i]) = settings[i].number;
-		if (settings[i].programs & (int)program)
-			environment_read(config, &settings[i]);
+			*number_at(config, setting) = setting->number;
+		if (!(setting->programs & (int)program))
+			continue;
+		value = getenv(setting->env);
+		if (value && *value)
+			setting_set(config, setting, setting->env, value);
+		if (!setting->fallback || (value && *value))
+			continue;
+
+		/* The value of a text is the first line of a file. */
+		snprintf(file_env, sizeof(file_env), "%s" FILE_SUFFIX, setting->env);
+		path = getenv(file_env);
+		if (!path || !*path)
+			continue;
+		if (key_file_load(&file, path, FILE_BYTES_MAX, wrong))
+			log_fatal("%s is \"%s\": the file cannot be read: %s", file_env, path,
+				  wrong);
+		file.text[strcspn(file.text, "\r\n")] = '\0';
+		if (!*file.text)
+			log_fatal("%s is \"%s\": the first line of the file is empty", file_env,
+				  path);
+		setting_set(config, setting, file_env, file.text);
+		key_file_wipe(&file);
 	}
 }
 
@@ -137,7 +129,7 @@ int config_read(struct config *config, enum config_program program, int argc, ch
 {
 	int left = 1;
 
-	defaults_read(config, program);
+	environment_read(config, program);
 	for (int i = 1; i < argc; i++) {
 		const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
 		size_t len = strcspn(name, "=");
@@ -220,25 +212,10 @@ static int is_known(const char *name, size_t len)
 	return 0;
 }
 
-/* One that is misspelled would be without effect in silence. */
-static void unknown_tell(void)
-{
-	for (char **variable = environ; *variable; variable++) {
-		size_t len = strcspn(*variable, "=");
-		char name[NAME_SIZE];
-
-		if (strncmp(*variable, PREFIX, strlen(PREFIX)) != 0 || is_known(*variable, len))
-			continue;
-		snprintf(name, sizeof(name), "%.*s", (int)len, *variable);
-		log_warn("unknown_setting", LOG_S("name", name),
-			 LOG_S("why", "no setting has this name, and it has no effect"));
-	}
-}
-
 void config_log(const struct config *config, const char *name)
 {
 	static const char *const levels[] = { "debug", "info", "warn", "error" };
-	int as_json = strcmp(config->log_format, "json") == 0;
+	int as_json = strcmp(config->log_format, "json") == 0, level = 0;
 
 	if (trace_init(config->trace))
 		log_fatal("COUPON_TRACE is \"%s\": allowed are call, delivery, lookup, redis and "
@@ -247,15 +224,24 @@ void config_log(const struct config *config, const char *name)
 	if (!as_json && strcmp(config->log_format, "text") != 0)
 		log_fatal("COUPON_LOG_FORMAT is \"%s\": allowed are text and json",
 			  config->log_format);
-	for (int i = 0; i < 4; i++) {
-		if (strcmp(config->log_level, levels[i]) == 0) {
-			log_init(name, (enum log_level)i, as_json);
-			unknown_tell();
-			return;
-		}
+	while (level < 4 && strcmp(config->log_level, levels[level]) != 0)
+		level++;
+	if (level == 4)
+		log_fatal("COUPON_LOG_LEVEL is \"%s\": allowed are debug, info, warn and error",
+			  config->log_level);
+	log_init(name, (enum log_level)level, as_json);
+
+	/* A setting that is misspelled would be without effect in silence. */
+	for (char **variable = environ; *variable; variable++) {
+		size_t len = strcspn(*variable, "=");
+		char unknown[NAME_SIZE];
+
+		if (strncmp(*variable, PREFIX, strlen(PREFIX)) != 0 || is_known(*variable, len))
+			continue;
+		snprintf(unknown, sizeof(unknown), "%.*s", (int)len, *variable);
+		log_warn("unknown_setting", LOG_S("name", unknown),
+			 LOG_S("why", "no setting has this name, and it has no effect"));
 	}
-	log_fatal("COUPON_LOG_LEVEL is \"%s\": allowed are debug, info, warn and error",
-		  config->log_level);
 }
 
 int config_address(char *text, char **host, int *port)

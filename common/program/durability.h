@@ -1,7 +1,10 @@
 /*
- * Compares the reported settings of the services with those that the promises need. A weak setting
- * is logged (weak_setting) once for each connection and whenever it changes; one that cannot be
- * read is logged once. Belongs to one thread. No I/O.
+ * Weak settings of the services, and of the URLs and listeners of this process. The log names each
+ * (weak_setting), and so do the warnings of /readyz.
+ *
+ * The reported settings of the services are compared with those that the promises need. A weak one
+ * is logged once for each connection and whenever it changes; one that cannot be read is logged
+ * once. Belongs to one thread. No I/O.
  */
 #pragma once
 
@@ -49,3 +52,15 @@ void durability_unknown(struct durability *durability, enum durability_part part
  * settings, to `array` unless it is NULL. Returns their number.
  */
 int durability_warnings(const struct durability *durability, cJSON *array);
+
+/*
+ * Whether what the programs send to the stores is protected on its way to another machine, and who
+ * may reach their listeners: looks at the URLs of `program`, which were checked, and its listeners,
+ * and logs each that is weak. Of couponctl it looks only at the URL of the owner of the tables.
+ * Ends the process with a sentence for a listener that others can reach unprotected, unless
+ * COUPON_INSECURE allows it. Once, before other threads.
+ */
+void transport_check(const struct config *config, enum config_program program);
+
+/* Appends a sentence for each to `array` unless it is NULL. Returns their number. Any thread. */
+int transport_warnings(cJSON *array);

@@ -36,11 +36,6 @@ static const char *kind_check(mode_t mode)
 	}
 }
 
-static int is_scarcity(int error)
-{
-	return error == EMFILE || error == ENFILE || error == ENOMEM;
-}
-
 int key_file_load(struct key_file *file, const char *path, size_t bytes_max,
 		  char wrong[KEY_FILE_WRONG_SIZE])
 {
@@ -71,7 +66,7 @@ int key_file_load(struct key_file *file, const char *path, size_t bytes_max,
 	else
 		snprintf(wrong, KEY_FILE_WRONG_SIZE, "it is too large: allowed are %zu bytes",
 			 bytes_max);
-	return is_scarcity(error) ? KEY_FILE_LATER : -1;
+	return error == EMFILE || error == ENFILE || error == ENOMEM ? KEY_FILE_LATER : -1;
 }
 
 int key_file_read(struct key_file *file, const char *path, size_t bytes_max,

@@ -67,32 +67,23 @@ static void authorities_check(enum trust_store store)
 		log_fatal("%s", error);
 }
 
-/* NULL: the program does not read it. */
-static void api_check(const char *text)
-{
-	char error[RABBIT_ERROR_SIZE];
-	struct rabbit_url url;
-
-	if (!text || !*text)
-		return;
-	if (rabbit_api_parse(&url, text, error))
-		log_fatal("%s", error);
-	if (url.hosts[0].info.ssl)
-		authorities_check(TRUST_RABBITMQ);
-	rabbit_url_fini(&url);
-}
-
 /* The URLs hold passwords, so the messages do not repeat them. */
 void program_check_urls(const struct config *config)
 {
 	char error[RABBIT_ERROR_SIZE];
-	struct rabbit_url rabbit;
+	struct rabbit_url rabbit, api;
 	struct redis_url redis;
 
 	if (rabbit_url_parse(&rabbit, config->amqp_url, error))
 		log_fatal("%s", error);
 	redis_url_need(&redis, config->redis_url);
-	api_check(config->rabbitmq_api);
+	if (config->rabbitmq_api && *config->rabbitmq_api) {
+		if (rabbit_api_parse(&api, config->rabbitmq_api, error))
+			log_fatal("%s", error);
+		if (api.hosts[0].info.ssl)
+			authorities_check(TRUST_RABBITMQ);
+		rabbit_url_fini(&api);
+	}
 	postgres_url_check("DATABASE_URL", config->database_url);
 	durability_is_synchronous(config);
 	durability_is_acknowledged(config);

@@ -1,6 +1,6 @@
 /*
- * Common to the main function of every program: the version, and checks of settings beyond those of
- * config_read.
+ * What the main function of every program calls: the version, and the checks of settings that
+ * config_read() does not make.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 #define PROGRAM_VERSION "0.9.0-dev"
 
 /*
- * Prints the version, and that of the source when the program was built in its git repository:
+ * Prints the version, and the commit when the program was built in its git repository:
  * "coupon-gateway 0.9.0-dev (git 1a2b3c4)".
  */
 void program_version_print(const char *name);

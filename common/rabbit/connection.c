@@ -1,10 +1,10 @@
 #include "common/rabbit/connection.h"
 
-#include "common/base64.h"
+#include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/silence.h"
+#include "common/message/number.h"
 #include "common/thread.h"
 #include "common/trust.h"
 

@@ -1,6 +1,5 @@
 #include "common/redis/redis.h"
 
-#include "common/base64.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/redis/tls.h"

@@ -1,8 +1,7 @@
 #include "ctl/recover/recover_keys.h"
 
 #include "common/check.h"
-#include "common/key_copy.h"
-#include "common/message/api_key.h"
+#include "common/keys.h"
 #include "ctl/recover/recover.h"
 #include "ctl/store.h"
 #include "embed.h"

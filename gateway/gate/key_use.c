@@ -1,7 +1,7 @@
 #include "gateway/gate/key_use.h"
 
 #include "common/check.h"
-#include "common/message/api_key.h"
+#include "common/keys.h"
 #include "common/serve/metrics.h"
 
 #include <stdatomic.h>

@@ -20,11 +20,11 @@
  */
 #include "gateway/gate/token.h"
 
-#include "common/base64.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
+#include "common/message/number.h"
 
 #include <stdlib.h>
 #include <string.h>

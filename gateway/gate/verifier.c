@@ -1,7 +1,7 @@
 #include "gateway/gate/verifier.h"
 
-#include "common/base64.h"
 #include "common/check.h"
+#include "common/message/number.h"
 
 #include <openssl/core_names.h>
 #include <openssl/ec.h>

@@ -28,7 +28,7 @@ MUTANTS = [
         "HTTP",
         "the longest reason of a rollback",
         "common/message/use.c",
-        "len > 0 && len <= USE_REASON_MAX",
+        "printable_valid(text, len, USE_REASON_MAX)",
         "len > 0",
         OPENAPI + "test_bodies_up_to_each_bound_and_beyond",
     ),

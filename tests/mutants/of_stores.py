@@ -130,7 +130,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the warning of a store without TLS",
-        "common/program/transport.c",
+        "common/program/durability.c",
         "if (!url->hosts[i].info.ssl && !host_is_loopback(",
         "if (!url->hosts[i].info.ssl && host_is_loopback(",
         TRANSPORT + "test_warnings",

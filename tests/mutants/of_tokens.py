@@ -55,7 +55,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the bytes that are no symbols of base64url",
-        "common/base64.c",
+        "common/message/number.c",
         "if (bits & 0x80)",
         "if (bits & 0x100)",
         TOKEN + "test_form",

@@ -357,7 +357,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the pages of keys that are still to come",
-        "common/key_copy.c",
+        "common/keys.c",
         '(n == KEY_COPY_PAGE || column_number(rows, n - 1, "version") > to)',
         '(column_number(rows, n - 1, "version") > to)',
         "unit_test_key_copy::test_how_far_a_page_goes",

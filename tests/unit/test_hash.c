@@ -2,8 +2,8 @@
  * Tables stay tables when the ids are chosen so that they have the same hash in uthash: the longest
  * chain is counted.
  */
-#include "common/backoff.h"
 #include "common/hash.h"
+#include "common/put_off.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/read/lane.h"
 

@@ -5,7 +5,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/log/log_output.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -73,13 +72,10 @@ static int text_read(const char *end)
 
 static void line_log(const char *event, int number)
 {
-	char line[LOG_LINE_SIZE];
-	int len = snprintf(line, sizeof(line),
-			   "time=2026-11-21T12:00:00.000Z level=info program=test event=%s "
-			   "number=%d pad=0123456789012345678901234567890123\n",
-			   event, number);
-
-	log_output_write(line, (size_t)len);
+	log_each(LOG_LEVEL_INFO, event,
+		 (struct log_field[]){ LOG_I("number", number),
+				       LOG_S("pad", "0123456789012345678901234567890123"),
+				       { 0 } });
 }
 
 /* The number of lines of the event, which must be whole and in order. */
@@ -235,7 +231,7 @@ static void test_fork(void **state)
 	pid = fork();
 	if (pid == 0) {
 		line_log("child", 0);
-		log_output_last("", 0);
+		log_flush();
 		_exit(0); /* without the leak check, which would write to the pipe */
 	}
 	assert_true(text_read("event=parent number=999 "));

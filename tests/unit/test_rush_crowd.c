@@ -156,7 +156,7 @@ static void test_time_from_the_schedule(void **state)
 	free(times_us);
 	assert_int_equal(f->crowd.good, 2);
 	assert_int_equal(f->crowd.answered_at[0], 2);
-	assert_int_equal(rush_requests_unknown(&f->requests), 0);
+	assert_int_equal(f->requests.doubted, 0);
 }
 
 /* One user presses at once, until it has tried three times. */
@@ -181,7 +181,7 @@ static void test_gives_up_and_presses_again(void **state)
 	assert_true(rush_crowd_is_over(&f->crowd));
 	assert_int_equal(f->requests.ends[RUSH_LATE], 1);
 	assert_int_equal(f->requests.list[0].doubts, 3);
-	assert_int_equal(rush_requests_unknown(&f->requests), 1);
+	assert_int_equal(f->requests.doubted, 1);
 	assert_int_equal(f->crowd.gave_up, 3);
 	assert_int_equal(f->crowd.attempts, 3);
 	assert_int_equal(f->crowd.started, 1);
@@ -228,7 +228,7 @@ static void test_no_connection(void **state)
 	assert_int_equal(f->crowd.no_room, 1);
 	assert_int_equal(f->crowd.gave_up_connecting, 1);
 	assert_int_equal(f->requests.ends[RUSH_UNCONNECTED], 1);
-	assert_int_equal(rush_requests_unknown(&f->requests), 0);
+	assert_int_equal(f->requests.doubted, 0);
 	plan_change(f, 0, RUSH_PAUSE_NONE, 1);
 	assert_int_equal(rush_crowd_start(&f->crowd, now_us), 0);
 	rush_crowd_lost(&f->crowd, 0, ECONNREFUSED, now_us);
@@ -246,7 +246,7 @@ static void test_lost(void **state)
 	assert_true(rush_crowd_is_over(&f->crowd));
 	assert_int_equal(f->crowd.lost, 1);
 	assert_int_equal(f->requests.ends[RUSH_LOST], 1);
-	assert_int_equal(rush_requests_unknown(&f->requests), 1);
+	assert_int_equal(f->requests.doubted, 1);
 }
 
 static void test_answers(void **state)
@@ -269,7 +269,7 @@ static void test_answers(void **state)
 	assert_int_equal(answer(f, slots[2], 22, now_us), 0);
 	assert_int_equal(f->requests.ends[BUSY], 2);
 	assert_int_equal(f->requests.ends[22], 1);
-	assert_int_equal(rush_requests_unknown(&f->requests), 1);
+	assert_int_equal(f->requests.doubted, 1);
 	assert_int_equal(f->crowd.good, 0);
 	assert_int_equal(f->crowd.seconds[now_us / 1000000].refused, 3);
 	/* A user that has an answer does not press again. */

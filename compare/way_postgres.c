@@ -25,83 +25,81 @@
 #include <stdlib.h>
 
 /* Ends the transaction without a sale; returns `outcome`. */
-static enum outcome roll_back(struct client *client, enum outcome outcome)
+static enum sale_outcome roll_back(struct seller *seller, enum sale_outcome outcome)
 {
-	sql(client, "ROLLBACK");
+	sql(seller, "ROLLBACK");
 	return outcome;
 }
 
-static int user_has_one(struct client *client, const struct request *request)
+static int user_has_one(struct seller *seller, const struct sale_request *request)
 {
-	return sql(client, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2",
+	return sql(seller, "SELECT count(*) FROM sale WHERE item = $1 AND buyer = $2",
 		   request->item, request->user) > 0;
 }
 
-static void sale_insert(struct client *client, const struct request *request)
+static void sale_insert(struct seller *seller, const struct sale_request *request)
 {
-	sql(client, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
+	sql(seller, "INSERT INTO sale VALUES ($1, $2)", request->item, request->user);
 }
 
-/* A function sell(item, user), which returns numbers of enum outcome. */
+/* A function sell(item, user), which returns numbers of enum sale_outcome. */
 #define FUNCTION(body)                                                                         \
 	"CREATE FUNCTION sell(wanted bigint, user_id bigint) RETURNS int LANGUAGE plpgsql AS " \
 	"$$ " body " $$"
 
-static enum outcome function_buy(struct client *client, const struct request *request)
+static enum sale_outcome function_buy(struct seller *seller, const struct sale_request *request)
 {
-	return (enum outcome)sql(client, "SELECT sell($1, $2)", request->item, request->user);
+	return (enum sale_outcome)sql(seller, "SELECT sell($1, $2)", request->item, request->user);
 }
 
 /* ---- 1 */
 
-/*
- * Reads the stock. Who comes with a fence leaves it there, so that nobody with a lower one can
- * write any more; NONE: a higher one was here before.
- */
-static long long stock_read(struct client *client, int item)
+enum sale_outcome sell_read_then_write(struct seller *seller, const struct sale_request *request)
 {
-	if (client->fence == 0)
-		return sql(client, "SELECT stock FROM item WHERE id = $1", item);
-	return sql(client,
-		   "UPDATE item SET fence = $2 WHERE id = $1 AND fence <= $2 RETURNING stock", item,
-		   client->fence);
-}
+	long long stock;
 
-enum outcome sell_read_then_write(struct client *client, const struct request *request)
-{
-	long long stock = stock_read(client, request->item);
-
+	/*
+	 * Who comes with a fence leaves it there, so that nobody with a lower one can write any
+	 * more. NONE: a higher one was here before.
+	 */
+	if (seller->fence == 0)
+		stock = sql(seller, "SELECT stock FROM item WHERE id = $1", request->item);
+	else
+		stock = sql(seller,
+			    "UPDATE item SET fence = $2 WHERE id = $1 AND fence <= $2 "
+			    "RETURNING stock",
+			    request->item, seller->fence);
 	if (stock == NONE)
 		return FAILED;
 	if (stock == 0)
 		return SOLD_OUT;
-	if (user_has_one(client, request))
+	if (user_has_one(seller, request))
 		return HAS_ONE;
-	gap(client->market, request);
-	sql(client, "BEGIN");
-	if (!sql(client, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
-		 stock - 1, client->fence))
-		return roll_back(client, FAILED);
-	sale_insert(client, request);
-	sql(client, "COMMIT");
+	gap(seller->market, request);
+	sql(seller, "BEGIN");
+	if (!sql(seller, "UPDATE item SET stock = $2 WHERE id = $1 AND fence <= $3", request->item,
+		 stock - 1, seller->fence))
+		return roll_back(seller, FAILED);
+	sale_insert(seller, request);
+	sql(seller, "COMMIT");
 	return SOLD;
 }
 
 /* ---- 2 */
 
-static enum outcome row_lock(struct client *client, const struct request *request)
+static enum sale_outcome row_lock(struct seller *seller, const struct sale_request *request)
 {
 	long long stock;
 
-	sql(client, "BEGIN");
-	stock = sql(client, "SELECT stock FROM item WHERE id = $1 FOR UPDATE", request->item);
+	sql(seller, "BEGIN");
+	stock = sql(seller, "SELECT stock FROM item WHERE id = $1 FOR UPDATE", request->item);
 	if (stock <= 0)
-		return roll_back(client, SOLD_OUT);
-	if (user_has_one(client, request))
-		return roll_back(client, HAS_ONE);
-	sql(client, "UPDATE item SET stock = $2 WHERE id = $1", request->item, stock - 1);
-	sale_insert(client, request);
-	sql(client, "COMMIT");
+		return roll_back(seller, SOLD_OUT);
+	if (user_has_one(seller, request))
+		return roll_back(seller, HAS_ONE);
+	sql(seller, "UPDATE item SET stock = $2 WHERE id = $1", request->item, stock - 1);
+	sale_insert(seller, request);
+	sql(seller, "COMMIT");
 	return SOLD;
 }
 
@@ -117,24 +115,24 @@ static enum outcome row_lock(struct client *client, const struct request *reques
 
 /* ---- 3 */
 
-static enum outcome version(struct client *client, const struct request *request)
+static enum sale_outcome version(struct seller *seller, const struct sale_request *request)
 {
-	long long read = sql(client, "SELECT version FROM item WHERE id = $1 AND stock > 0",
+	long long read = sql(seller, "SELECT version FROM item WHERE id = $1 AND stock > 0",
 			     request->item);
 
 	if (read == NONE)
 		return SOLD_OUT;
-	if (user_has_one(client, request))
+	if (user_has_one(seller, request))
 		return HAS_ONE;
-	gap(client->market, request);
-	sql(client, "BEGIN");
-	sale_insert(client, request);
-	if (!sql(client,
+	gap(seller->market, request);
+	sql(seller, "BEGIN");
+	sale_insert(seller, request);
+	if (!sql(seller,
 		 "UPDATE item SET stock = stock - 1, version = version + 1 "
 		 "WHERE id = $1 AND version = $2",
 		 request->item, read))
-		return roll_back(client, FAILED);
-	sql(client, "COMMIT");
+		return roll_back(seller, FAILED);
+	sql(seller, "COMMIT");
 	return SOLD;
 }
 
@@ -153,41 +151,36 @@ static enum outcome version(struct client *client, const struct request *request
 	"WHERE item = $1 ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)"
 #define SEGMENTS 10
 
-enum outcome sell_checked(struct client *client, const struct request *request)
+enum sale_outcome sell_checked(struct seller *seller, const struct sale_request *request)
 {
-	if (user_has_one(client, request))
+	if (user_has_one(seller, request))
 		return HAS_ONE;
-	gap(client->market, request);
-	sql(client, "BEGIN");
-	sale_insert(client, request);
-	if (!sql(client, FROM_STOCK, request->item))
-		return roll_back(client, SOLD_OUT);
-	sql(client, "COMMIT");
+	gap(seller->market, request);
+	sql(seller, "BEGIN");
+	sale_insert(seller, request);
+	if (!sql(seller, FROM_STOCK, request->item))
+		return roll_back(seller, SOLD_OUT);
+	sql(seller, "COMMIT");
 	return SOLD;
 }
 
-static int piece_take(struct client *client, int item)
+static enum sale_outcome sell_unique(struct seller *seller, const struct sale_request *request)
 {
-	const struct way *way = client->way;
-	int first = rand_r(&client->random) % SEGMENTS;
+	const struct way *way = seller->way;
+	int first, has_piece = 0;
 
-	if (way->segments == 0)
-		return sql(client, way->take, item) > 0;
-	for (int i = 0; i < way->segments; i++)
-		if (sql(client, way->take, item, (first + i) % SEGMENTS))
-			return 1;
-	return 0;
-}
-
-static enum outcome sell_unique(struct client *client, const struct request *request)
-{
-	sql(client, "BEGIN");
-	if (!sql(client, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
+	sql(seller, "BEGIN");
+	if (!sql(seller, "INSERT INTO sale VALUES ($1, $2) ON CONFLICT DO NOTHING", request->item,
 		 request->user))
-		return roll_back(client, HAS_ONE);
-	if (!piece_take(client, request->item))
-		return roll_back(client, SOLD_OUT);
-	sql(client, "COMMIT");
+		return roll_back(seller, HAS_ONE);
+	first = rand_r(&seller->random) % SEGMENTS;
+	if (way->segments == 0)
+		has_piece = sql(seller, way->take, request->item) > 0;
+	for (int i = 0; i < way->segments && !has_piece; i++)
+		has_piece = sql(seller, way->take, request->item, (first + i) % SEGMENTS) != 0;
+	if (!has_piece)
+		return roll_back(seller, SOLD_OUT);
+	sql(seller, "COMMIT");
 	return SOLD;
 }
 
@@ -201,15 +194,15 @@ static enum outcome sell_unique(struct client *client, const struct request *req
 #define IF_FOUND "; IF FOUND THEN RETURN 0; END IF; "
 
 /* Each is a transaction of its own, so that nothing is rolled back with another one. */
-static void function_ask(struct client *client, const struct asked *asked)
+static void function_ask(struct seller *seller, const struct sale_asked *asked)
 {
-	sql_ask(client, "SELECT sell($1, $2)", asked->request->item, asked->request->user);
+	sql_ask(seller, "SELECT sell($1, $2)", asked->request->item, asked->request->user);
 }
 
-static enum outcome function_answer(struct client *client, struct asked *asked)
+static enum sale_outcome function_answer(struct seller *seller, struct sale_asked *asked)
 {
 	(void)asked;
-	return (enum outcome)sql_answer(client);
+	return (enum sale_outcome)sql_answer(seller);
 }
 
 #define SEGMENTS_FILL                                                           \
@@ -226,7 +219,7 @@ static enum outcome function_answer(struct client *client, struct asked *asked)
 
 /* ---- 11 */
 
-/* The outcome of each buyer, in their order: the numbers of enum outcome. */
+/* The outcome of each buyer, in their order: the numbers of enum sale_outcome. */
 static const char sell_many[] =
 	"CREATE FUNCTION sell_many(wanted bigint, buyers bigint[]) RETURNS SETOF int "
 	"LANGUAGE plpgsql AS $$ "
@@ -251,16 +244,16 @@ static const char sell_many[] =
 
 struct combiner {
 	/* the next batch */
-	struct request waiting[MARKET_CLIENTS_MAX];
+	struct sale_request waiting[MARKET_CLIENTS_MAX];
 	int waiting_n;
 	/* of the last one */
-	enum outcome outcomes[MARKET_CLIENTS_MAX];
+	enum sale_outcome outcomes[MARKET_CLIENTS_MAX];
 	int outcomes_n, answered_n;
 	/* of one item in it */
 	long long buyers[MARKET_CLIENTS_MAX], results[MARKET_CLIENTS_MAX];
 };
 
-int buyers_of(const struct request *requests, int n, int item, long long *buyers)
+int buyers_of(const struct sale_request *requests, int n, int item, long long *buyers)
 {
 	int buyers_n = 0;
 
@@ -270,46 +263,41 @@ int buyers_of(const struct request *requests, int n, int item, long long *buyers
 	return buyers_n;
 }
 
-static void item_sell(struct client *client, struct combiner *combiner, int item)
+static void combiner_ask(struct seller *seller, const struct sale_asked *asked)
 {
-	int n = buyers_of(combiner->waiting, combiner->waiting_n, item, combiner->buyers);
-
-	if (n == 0)
-		return;
-	sql_many(client, "SELECT sell_many($1, $2)", item, combiner->buyers, n, combiner->results);
-	n = 0;
-	for (int i = 0; i < combiner->waiting_n; i++)
-		if (combiner->waiting[i].item == item)
-			combiner->outcomes[i] = (enum outcome)combiner->results[n++];
-}
-
-static void batch_commit(struct client *client, struct combiner *combiner)
-{
-	sql(client, "BEGIN");
-	for (int item = 1; item <= client->market->items + 1; item++)
-		item_sell(client, combiner, item);
-	sql(client, "COMMIT");
-	combiner->outcomes_n = combiner->waiting_n;
-	combiner->waiting_n = combiner->answered_n = 0;
-}
-
-static void combiner_ask(struct client *client, const struct asked *asked)
-{
-	struct combiner *combiner = client->own;
+	struct combiner *combiner = seller->own;
 
 	if (!combiner)
-		combiner = client->own = calloc(1, sizeof(*combiner));
+		combiner = seller->own = calloc(1, sizeof(*combiner));
 	check(combiner && combiner->waiting_n < MARKET_CLIENTS_MAX);
 	combiner->waiting[combiner->waiting_n++] = *asked->request;
 }
 
-static enum outcome combiner_answer(struct client *client, struct asked *asked)
+static enum sale_outcome combiner_answer(struct seller *seller, struct sale_asked *asked)
 {
-	struct combiner *combiner = client->own;
+	struct combiner *combiner = seller->own;
 
 	(void)asked;
-	if (combiner->answered_n == combiner->outcomes_n)
-		batch_commit(client, combiner);
+	if (combiner->answered_n < combiner->outcomes_n)
+		return combiner->outcomes[combiner->answered_n++];
+
+	/* All are answered: what waits meanwhile is the next batch. */
+	sql(seller, "BEGIN");
+	for (int item = 1; item <= seller->market->items + 1; item++) {
+		int n = buyers_of(combiner->waiting, combiner->waiting_n, item, combiner->buyers);
+
+		if (n == 0)
+			continue;
+		sql_many(seller, "SELECT sell_many($1, $2)", item, combiner->buyers, n,
+			 combiner->results);
+		n = 0;
+		for (int i = 0; i < combiner->waiting_n; i++)
+			if (combiner->waiting[i].item == item)
+				combiner->outcomes[i] = (enum sale_outcome)combiner->results[n++];
+	}
+	sql(seller, "COMMIT");
+	combiner->outcomes_n = combiner->waiting_n;
+	combiner->waiting_n = combiner->answered_n = 0;
 	return combiner->outcomes[combiner->answered_n++];
 }
 

@@ -1,4 +1,6 @@
 /*
+ * The ways with a lock.
+ *
  * 5. A lock around read-then-write. First the recipes in Redis that were passed on for years: they
  * are here to be compared, not to be used. Then lock/, the library: the item stores the highest
  * fence, so a holder whose lease has ended is refused, and tries again.
@@ -20,108 +22,99 @@
  * The value is the time at which the lock expires, by the client's clock. Who finds it expired
  * takes it over with GETSET, and has it if no other was faster.
  */
-static int64_t getset_lock(struct client *client, int item)
+static enum sale_outcome buy_getset(struct seller *seller, const struct sale_request *request)
 {
-	for (;;) {
-		int64_t now_ms = clock_wall_ms(), until_ms = now_ms + client->market->lease_ms;
-		long long old_ms;
+	enum sale_outcome outcome;
+	int64_t now_ms, until_ms;
+	long long old_ms;
 
-		if (redis_run(client, "SETNX lock:%d %lld", item, (long long)until_ms))
-			return until_ms;
-		old_ms = redis_run(client, "GET lock:%d", item);
+	for (;;) {
+		now_ms = clock_wall_ms();
+		until_ms = now_ms + seller->market->lease_ms;
+		if (redis_run(seller, "SETNX lock:%d %lld", request->item, (long long)until_ms))
+			break;
+		old_ms = redis_run(seller, "GET lock:%d", request->item);
 		if (old_ms != NONE && old_ms < now_ms &&
-		    redis_run(client, "GETSET lock:%d %lld", item, (long long)until_ms) == old_ms)
-			return until_ms;
+		    redis_run(seller, "GETSET lock:%d %lld", request->item, (long long)until_ms) ==
+			    old_ms)
+			break;
 		poll(NULL, 0, ASK_MS);
 	}
-}
-
-static enum outcome buy_getset(struct client *client, const struct request *request)
-{
-	int64_t until_ms = getset_lock(client, request->item);
-	enum outcome outcome = sell_read_then_write(client, request);
-
+	outcome = sell_read_then_write(seller, request);
 	if (clock_wall_ms() < until_ms)
-		redis_run(client, "DEL lock:%d", request->item);
+		redis_run(seller, "DEL lock:%d", request->item);
 	return outcome;
 }
 
 static char release_sha[REDIS_SHA_SIZE];
 
-static void release_load(struct client *client)
+static void release_load(struct seller *seller)
 {
-	redis_script_load(client,
+	redis_script_load(seller,
 			  "if redis.call('GET', KEYS[1]) == ARGV[1] then "
 			  "return redis.call('DEL', KEYS[1]) end return 0",
 			  release_sha);
 }
 
 /* The value is the owner's, and only the owner deletes it. */
-static enum outcome buy_token(struct client *client, const struct request *request)
+static enum sale_outcome buy_token(struct seller *seller, const struct sale_request *request)
 {
-	int token = rand_r(&client->random);
-	enum outcome outcome;
+	int token = rand_r(&seller->random);
+	enum sale_outcome outcome;
 
-	while (redis_run(client, "SET lock:%d %d NX PX %d", request->item, token,
-			 client->market->lease_ms) == NONE)
+	while (redis_run(seller, "SET lock:%d %d NX PX %d", request->item, token,
+			 seller->market->lease_ms) == NONE)
 		poll(NULL, 0, ASK_MS);
-	outcome = sell_read_then_write(client, request);
-	redis_run(client, "EVALSHA %s 1 lock:%d %d", release_sha, request->item, token);
+	outcome = sell_read_then_write(seller, request);
+	redis_run(seller, "EVALSHA %s 1 lock:%d %d", release_sha, request->item, token);
 	return outcome;
 }
 
 /* Deletes the lock at the end, even if another client holds it by then. */
-static enum outcome buy_ownerless(struct client *client, const struct request *request)
+static enum sale_outcome buy_ownerless(struct seller *seller, const struct sale_request *request)
 {
-	enum outcome outcome;
+	enum sale_outcome outcome;
 
-	while (redis_run(client, "SET lock:%d 1 NX PX %d", request->item,
-			 client->market->lease_ms) == NONE)
+	while (redis_run(seller, "SET lock:%d 1 NX PX %d", request->item,
+			 seller->market->lease_ms) == NONE)
 		poll(NULL, 0, ASK_MS);
-	outcome = sell_read_then_write(client, request);
-	redis_run(client, "DEL lock:%d", request->item);
+	outcome = sell_read_then_write(seller, request);
+	redis_run(seller, "DEL lock:%d", request->item);
 	return outcome;
 }
 
 /* ---- lock/ */
 
-/* A client uses one store for its locks. */
-static struct lock_owner *owner_of(struct client *client)
+/* With the lease of the market; it is watched unless holders stop. */
+static enum sale_outcome buy_under(struct seller *seller, const struct sale_request *request)
 {
-	const struct market *market = client->market;
+	const struct way *way = seller->way;
+	const struct market *market = seller->market;
 	const char *const urls[] = { [LOCK_REDIS] = market->redis,
 				     [LOCK_POSTGRES] = market->postgres_locks,
 				     [LOCK_ZOOKEEPER] = market->zookeeper };
-	enum lock_backend_id store = client->way->lock_store;
-
-	if (!client->locks)
-		client->locks = checked(lock_owner_new(store, urls[store], NULL, NULL));
-	return client->locks;
-}
-
-/* With the lease of the market; it is watched unless holders stop. */
-static enum outcome buy_under(struct client *client, const struct request *request)
-{
-	const struct way *way = client->way;
 	const struct lock_options options = { .kind = way->lock_kind,
 					      .wait_ms = LOCK_WAIT_FOREVER,
-					      .lease_ms = client->market->lease_ms,
-					      .is_watched = client->market->pause_every == 0 };
-	struct lock_owner *owner = owner_of(client);
-	enum outcome outcome;
+					      .lease_ms = market->lease_ms,
+					      .is_watched = market->pause_every == 0 };
+	enum sale_outcome outcome;
 	struct lock *lock;
 	char name[64] = "compare:shop";
 
+	/* A seller uses one store for its locks. */
+	if (!seller->locks)
+		seller->locks = checked(
+			lock_owner_new(way->lock_store, urls[way->lock_store], NULL, NULL));
 	if (way->lock_of == LOCK_OF_ITEM)
 		snprintf(name, sizeof(name), "compare:item:%d", request->item);
 	else if (way->lock_of == LOCK_OF_USER)
 		snprintf(name, sizeof(name), "compare:item:%d:user:%d", request->item,
 			 request->user);
-	if (lock_take(owner, name, &options, &lock) != LOCK_TAKEN)
-		client_fail("lock", name, lock_error(owner));
-	client->fence = lock_fence(lock);
-	outcome = way->lock_of == LOCK_OF_USER ? sell_checked(client, request)
-					       : sell_read_then_write(client, request);
+	if (lock_take(seller->locks, name, &options, &lock) != LOCK_TAKEN)
+		store_fail("lock", name, lock_error(seller->locks));
+	seller->fence = lock_fence(lock);
+	outcome = way->lock_of == LOCK_OF_USER ? sell_checked(seller, request)
+					       : sell_read_then_write(seller, request);
 	lock_release(lock);
 	return outcome;
 }

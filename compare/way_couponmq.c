@@ -1,4 +1,6 @@
 /*
+ * The ways with couponmq.
+ *
  * 10. couponmq, over its socket API: a connection carries many clients, and replies come in the
  * order of completion. The answer says that the receive is recorded (ack=accepted), or that it is
  * committed (ack=issued).
@@ -36,14 +38,14 @@ static long long ctl(const char *words)
 	if (!fgets(line, sizeof(line), output))
 		line[0] = '\0';
 	if (pclose(output))
-		client_fail("couponctl", words, "failed");
+		store_fail("couponctl", words, "failed");
 	return strtoll(line, NULL, 10);
 }
 
 /* A coupon for each item. */
-static void prepare(struct client *client)
+static void prepare(struct seller *seller)
 {
-	struct market *market = client->market;
+	struct market *market = seller->market;
 	char words[LINE_SIZE];
 
 	for (int item = 1; item <= market->items + 1; item++) {
@@ -55,39 +57,53 @@ static void prepare(struct client *client)
 	}
 }
 
-static long long issued(struct client *client)
+static void gateway_open(struct seller *seller)
 {
-	long long n = 0;
-
-	for (int item = 1; item <= client->market->items; item++)
-		n += sql(client, "SELECT issued_num FROM public.coupon WHERE id = $1",
-			 (long long)client->market->coupons[item]);
-	return n;
-}
-
-static void gateway_open(struct client *client)
-{
-	const char *address = client->market->gateway, *colon = strrchr(address, ':');
+	const char *address = seller->market->gateway, *colon = strrchr(address, ':');
 	struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
 	char host[256];
 	int fd;
 
 	if (!colon || colon - address >= (long)sizeof(host))
-		client_fail("gateway", "COUPON_LISTEN", address);
+		store_fail("gateway", "COUPON_LISTEN", address);
 	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
 	if (getaddrinfo(host, colon + 1, &hints, &found))
-		client_fail("gateway", "resolve", address);
+		store_fail("gateway", "resolve", address);
 	fd = socket(found->ai_family, SOCK_STREAM, 0);
 	if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
-		client_fail("gateway", "connect", address);
+		store_fail("gateway", "connect", address);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 	freeaddrinfo(found);
-	client->gateway_in = checked(fdopen(fd, "r"));
-	client->gateway_out = checked(fdopen(dup(fd), "w"));
+	seller->gateway_in = checked(fdopen(fd, "r"));
+	seller->gateway_out = checked(fdopen(dup(fd), "w"));
 }
 
-static enum outcome outcome_of(int code)
+static void ask(struct seller *seller, const struct sale_asked *asked)
 {
+	if (!seller->gateway_out)
+		gateway_open(seller);
+	fprintf(seller->gateway_out,
+		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
+		asked->number, (long long)seller->market->coupons[asked->request->item],
+		asked->request->user, seller->way->ack);
+}
+
+static void flush(struct seller *seller)
+{
+	fflush(seller->gateway_out);
+}
+
+/* A reply begins with the id of its request, and the code. */
+static enum sale_outcome answer(struct seller *seller, struct sale_asked *asked)
+{
+	char line[LINE_SIZE], *end;
+	long code;
+
+	if (!fgets_unlocked(line, sizeof(line), seller->gateway_in))
+		store_fail("gateway", "reply", "the connection is lost");
+	asked->number = (int)strtol(line + strlen("{\"id\":"), &end, 10);
+	code = strtol(end + strlen(",\"code\":"), &end, 10);
+	check(*end == ',');
 	switch (code) {
 	case ANSWER_OK:
 		return SOLD;
@@ -100,45 +116,19 @@ static enum outcome outcome_of(int code)
 	}
 }
 
-static void ask(struct client *client, const struct asked *asked)
-{
-	if (!client->gateway_out)
-		gateway_open(client);
-	fprintf(client->gateway_out,
-		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
-		asked->number, (long long)client->market->coupons[asked->request->item],
-		asked->request->user, client->way->ack);
-}
-
-static void flush(struct client *client)
-{
-	fflush(client->gateway_out);
-}
-
-/* A reply begins with the id of its request, and the code. */
-static enum outcome answer(struct client *client, struct asked *asked)
-{
-	char line[LINE_SIZE], *end;
-	long code;
-
-	if (!fgets_unlocked(line, sizeof(line), client->gateway_in))
-		client_fail("gateway", "reply", "the connection is lost");
-	asked->number = (int)strtol(line + strlen("{\"id\":"), &end, 10);
-	code = strtol(end + strlen(",\"code\":"), &end, 10);
-	check(*end == ',');
-	return outcome_of((int)code);
-}
-
 /* couponmq's workers are processes of their own: this looks at what they have committed. */
-static void watch(struct client *client, struct load *load)
+static void watch(struct seller *seller, struct sales *sales)
 {
 	long long seen = 0;
 
-	while (!load_is_over(load, seen)) {
-		long long now = issued(client);
+	while (!sales_are_over(sales, seen)) {
+		long long now = 0;
 
+		for (int item = 1; item <= seller->market->items; item++)
+			now += sql(seller, "SELECT issued_num FROM public.coupon WHERE id = $1",
+				   (long long)seller->market->coupons[item]);
 		if (now > seen)
-			load_committed(load);
+			sales_committed(sales);
 		seen = now;
 		poll(NULL, 0, LOOK_MS);
 	}
