@@ -25,8 +25,9 @@
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
-#include "gateway/claim/fair_queue.h"
+#include "gateway/claim/catalogue.h"
 #include "gateway/claim/claim.h"
+#include "gateway/claim/fair_queue.h"
 #include "gateway/stores.h"
 #include "gateway/use/quote.h"
 #include "gateway/use/uses.h"
@@ -363,7 +364,7 @@ static int ready(void *context, cJSON **body)
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
-	claim_warnings(gateway->claim, warnings);
+	catalogue_warnings(claim_catalogue(gateway->claim), warnings);
 	return !redis && !own;
 }
 

@@ -56,8 +56,8 @@ struct call_reply {
 };
 
 /*
- * The calls that go to Redis together: each is a part of one run of lua/issue.lua. Every run costs
- * Redis as much as several requests, and every part costs it more than a request. No I/O.
+ * The calls that go to Redis together, in one run of lua/issue.lua. Every run costs Redis as much as
+ * several requests, and every call in it more than a request. No I/O.
  */
 
 #define BUNDLE_CALLS_MAX 48
@@ -92,11 +92,11 @@ struct bundle_command {
 	const char *words[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
 	size_t lengths[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
 	char keys_n[NUMBER_SIZE];
-	struct {
+	struct call_words {
 		struct coupon_keys keys;
 		char coupon[ID_SIZE], batch[ULID_SIZE];
 		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 3];
-	} parts[BUNDLE_CALLS_MAX];
+	} calls[BUNDLE_CALLS_MAX];
 };
 
 /* The texts are lent to the command, and so are those of the requests. */

@@ -85,14 +85,14 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 #define SLOTS 4096 /* a power of two */
 
 /* What one process recorded. Only that process writes it. */
-struct page {
+struct doubt_page {
 	atomic_int_least64_t busy[SLOTS];     /* coupons with this hash that have requests */
 	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
 	atomic_int_least64_t all_until_ms;
 	atomic_int entered;
 };
 
-static struct page *pages;
+static struct doubt_page *pages;
 static size_t pages_n; /* 0: this is the only process */
 static size_t mine;
 
@@ -113,7 +113,7 @@ void doubt_init(size_t processes)
 
 void doubt_enter(size_t process, int64_t now_ms, int64_t memory_ms)
 {
-	struct page *page;
+	struct doubt_page *page;
 
 	if (pages_n == 0)
 		return;
@@ -143,7 +143,7 @@ int doubt_elsewhere(int64_t coupon, int64_t now_ms)
 	size_t slot = slot_of(coupon);
 
 	for (size_t i = 0; i < pages_n; i++) {
-		const struct page *page = &pages[i];
+		const struct doubt_page *page = &pages[i];
 
 		if (page->all_until_ms > now_ms ||
 		    (i != mine && (page->busy[slot] > 0 || page->until_ms[slot] > now_ms)))

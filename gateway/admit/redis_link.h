@@ -20,8 +20,7 @@ struct redis_link_options {
 	struct event_base *base;
 	const char *url; /* a malformed one ends the process */
 	int64_t timeout_ms;
-	const char *script;      /* loaded at each connecting; must outlive the link */
-	void (*timed_out)(void); /* NULL, or called when a command is overdue */
+	const char *script; /* loaded at each connecting; must outlive the link */
 };
 
 /* The reply, lent; NULL: none was received. */

@@ -39,11 +39,6 @@ struct redis_pool {
 	const struct redis_link *deciding; /* whose reply is being taken; NULL: none */
 };
 
-static void command_timed_out(void)
-{
-	metrics_add(METRIC_REDIS_TIMEOUTS, 1);
-}
-
 static void on_wake(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
@@ -56,8 +51,7 @@ struct redis_pool *redis_pool_new(struct event_base *base, const struct config *
 	const struct redis_link_options options = { .base = base,
 						    .url = config->redis_url,
 						    .timeout_ms = config->call_timeout_ms,
-						    .script = lua_issue,
-						    .timed_out = command_timed_out };
+						    .script = lua_issue };
 	struct redis_pool *pool = checked(calloc(1, sizeof(*pool)));
 	size_t connections = (size_t)config->redis_connections;
 
@@ -130,16 +124,6 @@ static call_end_fn *error_end(const char *error)
 	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
 }
 
-/* Sends it again; 0, or -1. */
-static int bundle_command_again(struct bundle *bundle)
-{
-	if (bundle->tries++ >= NOSCRIPT_TRIES)
-		return -1;
-	metrics_add(METRIC_SCRIPT_RELOADS, 1);
-	redis_link_script_load(bundle->link);
-	return bundle_command(bundle);
-}
-
 static void call_replied(struct bundle *bundle, struct call *call, const redisReply *reply)
 {
 	struct redis_pool *pool = bundle->pool;
@@ -170,65 +154,51 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	admission_replied(pool->admission, call, &decoded);
 }
 
-static void bundle_replied(struct bundle *bundle, const redisReply *reply)
-{
-	struct call *call;
-
-	if (reply->type == REDIS_REPLY_ERROR) {
-		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
-			 LOG_S("error", reply->str));
-		bundle_end(bundle, error_end(reply->str));
-		return;
-	}
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
-		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
-			  LOG_S("error", "not what issue.lua returns"));
-		bundle_end(bundle, admission_lost);
-		return;
-	}
-	for (size_t i = 0; (call = bundle_take(bundle)); i++)
-		call_replied(bundle, call, reply->element[i]);
-	bundle_end(bundle, admission_lost); /* none is left */
-}
-
 static void bundle_done(void *context, const redisReply *reply)
 {
 	struct bundle *bundle = context;
+	struct redis_pool *pool = bundle->pool;
+	call_end_fn *end = admission_lost;
+	struct call *call;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0 &&
-	    bundle_command_again(bundle) == 0)
-		return;
-	if (reply) {
-		struct redis_pool *pool = bundle->pool;
-
-		pool->deciding = bundle->link;
-		bundle_replied(bundle, reply);
-		pool->deciding = NULL;
-	} else {
-		metrics_add(METRIC_CALLS_LOST, 1);
-		bundle_end(bundle, admission_lost);
+	    bundle->tries++ < NOSCRIPT_TRIES) {
+		metrics_add(METRIC_SCRIPT_RELOADS, 1);
+		redis_link_script_load(bundle->link);
+		if (bundle_command(bundle) == 0)
+			return;
 	}
-}
 
-static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
-{
-	if (pool->bundles == 0)
-		return 1;
-	if (pool->bundles >= BUNDLES_MAX)
-		return 0;
-	if (clock_monotonic_ms() - pool->sent_ms >= PAUSE_MS)
-		return 1;
-	return pool->calls <= CALLS_MANY && bundle_is_filled_by(requests, coupons);
+	pool->deciding = reply ? bundle->link : NULL;
+	if (!reply) {
+		metrics_add(METRIC_CALLS_LOST, 1);
+	} else if (reply->type == REDIS_REPLY_ERROR) {
+		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
+			 LOG_S("error", reply->str));
+		end = error_end(reply->str);
+	} else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
+		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
+			  LOG_S("error", "not what issue.lua returns"));
+	} else {
+		for (size_t i = 0; (call = bundle_take(bundle)); i++)
+			call_replied(bundle, call, reply->element[i]);
+	}
+	bundle_end(bundle, end);
+	pool->deciding = NULL;
 }
 
 size_t redis_pool_room(struct redis_pool *pool, size_t requests, size_t coupons)
 {
 	static const struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
+	int may_begin = pool->bundles == 0;
 
 	if (pool->last && bundle_room(pool->last) > 0)
 		return bundle_room(pool->last);
-	if (may_begin(pool, requests, coupons))
+	if (!may_begin && pool->bundles < BUNDLES_MAX)
+		may_begin = clock_monotonic_ms() - pool->sent_ms >= PAUSE_MS ||
+			    (pool->calls <= CALLS_MANY && bundle_is_filled_by(requests, coupons));
+	if (may_begin)
 		return BUNDLE_REQUESTS_MAX;
 	if (!evtimer_pending(pool->wake, NULL))
 		evtimer_add(pool->wake, &pause);

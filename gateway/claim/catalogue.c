@@ -20,16 +20,16 @@
 #define EVERY_MS 1000
 #define STATE_SIZE 128
 
-struct word {
+struct catalogue_word {
 	char text[CODE_OTHERS_SIZE];
 	struct catalogue_found found;
 	UT_hash_handle hh;
 };
 
 /* What one reading of PostgreSQL and of the file of keys has shown. */
-struct content {
+struct catalogue_content {
 	struct code_book *book;
-	struct word *words;
+	struct catalogue_word *words;
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
@@ -39,7 +39,7 @@ struct content {
 struct catalogue {
 	struct lookup *lookup;
 	const char *keys_path;
-	struct content content;
+	struct catalogue_content content;
 	int is_loaded, is_asking, is_wanted;
 	uint64_t begun_n, ended_n; /* looks: the last that has begun, and that has ended well */
 	int64_t due_ms;
@@ -56,9 +56,9 @@ struct catalogue *catalogue_new(struct lookup *lookup, const char *keys_path)
 	return catalogue;
 }
 
-static void content_free(struct content *content)
+static void content_free(struct catalogue_content *content)
 {
-	struct word *word, *next;
+	struct catalogue_word *word, *next;
 
 	HASH_ITER (hh, content->words, word, next) {
 		HASH_DEL(content->words, word);
@@ -67,62 +67,54 @@ static void content_free(struct content *content)
 	code_book_free(content->book);
 }
 
-/* `is_first`: the first set of its space. */
-static void generated_take(struct content *content, const struct code_keys *keys,
-			   const PGresult *rows, int row, int is_first)
-{
-	char why[CODE_WHY_SIZE];
-	enum code_taken taken = code_book_take(content->book, keys, rows, row, why);
-
-	if (taken == CODE_TAKEN)
-		return;
-	content->keys_missing += is_first && taken != CODE_FORM_WRONG;
-	if (taken != CODE_KEY_MISSING || !*content->trouble)
-		strcpy(content->trouble, why);
-}
-
-static void word_take(struct content *content, const PGresult *rows, int row)
-{
-	const char *text = column_text(rows, row, "word");
-	struct word *word;
-
-	if (!*text)
-		return;
-	HASH_FIND_STR(content->words, text, word);
-	if (word || strlen(text) > CODE_OTHERS_MAX)
-		return;
-	word = checked(calloc(1, sizeof(*word)));
-	strcpy(word->text, text);
-	word->found.kind = CATALOGUE_CODE;
-	word->found.coupon = column_number(rows, row, "coupon_id");
-	snprintf(word->found.code, sizeof(word->found.code), "%s", column_text(rows, row, "id"));
-	HASH_ADD_STR(content->words, text, word);
-}
-
 /* What code_key_file_read() returns. With KEY_FILE_LATER nothing was read. */
-static int content_read(struct content *content, const PGresult *rows, const char *keys_path)
+static int content_read(struct catalogue_content *content, const PGresult *rows,
+			const char *keys_path)
 {
 	const char *space = "";
 	struct code_keys keys = { 0 };
 	int failed = 0;
 
-	*content = (struct content){ .book = code_book_new(), .stamp = key_file_stamp(keys_path) };
+	*content = (struct catalogue_content){ .book = code_book_new(),
+					       .stamp = key_file_stamp(keys_path) };
 	if (*keys_path)
 		failed = code_key_file_read(&keys, keys_path, content->trouble);
 	if (failed == KEY_FILE_LATER)
 		return failed;
 	if (failed)
 		memset(&keys, 0, sizeof(keys));
+
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *kind = column_text(rows, row, "kind");
 		const char *own = column_text(rows, row, "space_id");
+		const char *text = column_text(rows, row, "word");
+		struct catalogue_word *word;
 
-		if (strcmp(kind, "generated") == 0)
-			generated_take(content, &keys, rows, row, strcmp(space, own) != 0);
-		else if (strcmp(kind, "word") == 0)
-			word_take(content, rows, row);
-		else
+		if (strcmp(kind, "generated") == 0) {
+			char why[CODE_WHY_SIZE];
+			enum code_taken taken = code_book_take(content->book, &keys, rows, row,
+							       why);
+
+			/* the first set of a space counts for it */
+			if (taken == CODE_KEY_MISSING || taken == CODE_KEY_OTHER)
+				content->keys_missing += strcmp(space, own) != 0;
+			if (taken != CODE_TAKEN &&
+			    (taken != CODE_KEY_MISSING || !*content->trouble))
+				strcpy(content->trouble, why);
+		} else if (strcmp(kind, "word") == 0) {
+			HASH_FIND_STR(content->words, text, word);
+			if (*text && !word && strlen(text) <= CODE_OTHERS_MAX) {
+				word = checked(calloc(1, sizeof(*word)));
+				strcpy(word->text, text);
+				word->found.kind = CATALOGUE_CODE;
+				word->found.coupon = column_number(rows, row, "coupon_id");
+				snprintf(word->found.code, sizeof(word->found.code), "%s",
+					 column_text(rows, row, "id"));
+				HASH_ADD_STR(content->words, text, word);
+			}
+		} else {
 			content->has_imported = 1;
+		}
 		space = own;
 	}
 	code_keys_wipe(&keys);
@@ -134,7 +126,8 @@ static int content_read(struct content *content, const PGresult *rows, const cha
  * nobody's codes end because of a mistake. It is read again when it changes, or at once if only
  * descriptors were out.
  */
-static int keeps_old(struct catalogue *catalogue, const struct content *content, int failed)
+static int keeps_old(struct catalogue *catalogue, const struct catalogue_content *content,
+		     int failed)
 {
 	if (failed != KEY_FILE_LATER &&
 	    (!failed || !catalogue->is_loaded || strcmp(catalogue->asked, catalogue->state) != 0))
@@ -148,7 +141,7 @@ static int keeps_old(struct catalogue *catalogue, const struct content *content,
 static void on_catalogue(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
-	struct content content;
+	struct catalogue_content content;
 	int failed;
 
 	catalogue->is_asking = 0;
@@ -174,24 +167,19 @@ static void on_catalogue(void *context, const PGresult *rows)
 	metrics_set(METRIC_CODE_KEYS_MISSING, content.keys_missing);
 }
 
-/* Whether keys may have been put into the file, or taken out of it. */
-static int keys_changed(const struct catalogue *catalogue)
-{
-	struct key_file_stamp stamp = key_file_stamp(catalogue->keys_path);
-
-	return memcmp(&stamp, &catalogue->content.stamp, sizeof(stamp)) != 0;
-}
-
 static void on_state(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
+	struct key_file_stamp stamp;
 
 	catalogue->is_asking = 0;
 	if (!rows || PQntuples(rows) != 1)
 		return;
 	snprintf(catalogue->asked, sizeof(catalogue->asked), "%s", PQgetvalue(rows, 0, 0));
+	/* Keys may have been put into the file, or taken out of it. */
+	stamp = key_file_stamp(catalogue->keys_path);
 	if (catalogue->is_loaded && strcmp(catalogue->asked, catalogue->state) == 0 &&
-	    !keys_changed(catalogue)) {
+	    memcmp(&stamp, &catalogue->content.stamp, sizeof(stamp)) == 0) {
 		catalogue->ended_n = catalogue->begun_n;
 		return;
 	}
@@ -227,38 +215,33 @@ int catalogue_is_loaded(const struct catalogue *catalogue)
 	return catalogue->is_loaded;
 }
 
-/* A text that is no generated code: a word, or perhaps an imported code. */
-static void other_find(const struct catalogue *catalogue, const struct code_text *text,
-		       struct catalogue_found *found)
-{
-	char spelled[CODE_OTHERS_SIZE];
-	const struct word *word = NULL;
-
-	found->kind = CATALOGUE_NONE;
-	if (code_text_spell(text->text, text->len, spelled))
-		return;
-	HASH_FIND_STR(catalogue->content.words, spelled, word);
-	if (word)
-		*found = word->found;
-	else if (catalogue->content.has_imported)
-		found->kind = CATALOGUE_MAYBE;
-}
-
 void catalogue_find(const struct catalogue *catalogue, const struct code_text *texts, size_t n,
 		    struct catalogue_found *found)
 {
+	const struct catalogue_content *content = &catalogue->content;
 	struct code_found codes[CATALOGUE_TEXTS_MAX];
+	char spelled[CODE_OTHERS_SIZE];
 
 	check(n <= CATALOGUE_TEXTS_MAX);
-	code_book_find_all(catalogue->content.book, texts, n, codes);
+	code_book_find_all(content->book, texts, n, codes);
 	for (size_t i = 0; i < n; i++) {
-		if (!codes[i].set) {
-			other_find(catalogue, &texts[i], &found[i]);
+		const struct catalogue_word *word = NULL;
+
+		if (codes[i].set) {
+			found[i].kind = CATALOGUE_CODE;
+			found[i].coupon = codes[i].set->coupon;
+			receive_code_format(codes[i].set->id, codes[i].serial, found[i].code);
 			continue;
 		}
-		found[i].kind = CATALOGUE_CODE;
-		found[i].coupon = codes[i].set->coupon;
-		receive_code_format(codes[i].set->id, codes[i].serial, found[i].code);
+		/* It is no generated code: a word, or perhaps an imported code. */
+		found[i].kind = CATALOGUE_NONE;
+		if (code_text_spell(texts[i].text, texts[i].len, spelled))
+			continue;
+		HASH_FIND_STR(content->words, spelled, word);
+		if (word)
+			found[i] = word->found;
+		else if (content->has_imported)
+			found[i].kind = CATALOGUE_MAYBE;
 	}
 }
 

@@ -18,8 +18,8 @@
 
 _Static_assert(TEXTS_MAX < ATTEMPTS_TAKEN_MAX, "one more than those of the look-up under way");
 
-/* A request in the look-up that is under way. */
-struct asked {
+/* A request that has taken from its budgets (attempts.h), until its code is judged. */
+struct guess {
 	struct request *request;
 	size_t ticket; /* of its attempt */
 };
@@ -31,8 +31,8 @@ struct claim {
 	int64_t timeout_us;          /* a request that waits for longer is not looked up */
 	struct request_list arrived; /* CATALOGUE_TEXTS_MAX of them are decided together */
 	size_t arrived_n;
-	struct fair_queue *waiting; /* for a look-up, or for the end of other attempts */
-	struct asked asked[TEXTS_MAX];
+	struct fair_queue *waiting;    /* for a look-up, or for the end of other attempts */
+	struct guess asked[TEXTS_MAX]; /* in the look-up that is under way */
 	size_t asked_n;
 };
 
@@ -123,30 +123,6 @@ static void submit(struct claim *claim, struct request *request, int64_t coupon,
 
 static void waiting_send(struct claim *claim);
 
-/*
- * Decides about an imported code. What was used or revoked when it was imported Redis does not
- * know, and nobody has a receive by it.
- */
-static void row_decide(struct claim *claim, const struct asked *asked, const PGresult *rows,
-		       int row)
-{
-	struct request *request = asked->request;
-	const char *state = column_text(rows, row, "imported_as");
-	int64_t coupon = column_number(rows, row, "coupon_id");
-
-	if (!is_for(request, coupon) || strcmp(state, "revoked") == 0) {
-		refuse(request, asked->ticket);
-		return;
-	}
-	attempts_end(asked->ticket, NULL, clock_monotonic_us());
-	if (strcmp(state, "used") == 0) {
-		request->coupon = coupon;
-		admission_refuse(claim->admission, request, ANSWER_CODE_USED);
-		return;
-	}
-	submit(claim, request, coupon, column_text(rows, row, "code"));
-}
-
 static void on_texts(void *context, const PGresult *rows)
 {
 	struct claim *claim = context;
@@ -155,38 +131,40 @@ static void on_texts(void *context, const PGresult *rows)
 
 	claim->asked_n = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct asked asked = claim->asked[i];
+		const struct guess guess = claim->asked[i];
+		struct request *request = guess.request;
+		const char *state;
+		int64_t coupon;
 
 		if (!rows) {
-			attempts_end(asked.ticket, NULL, clock_monotonic_us());
-			fail_by_lookup(asked.request);
-		} else if (row < PQntuples(rows) &&
-			   column_number(rows, row, "ord") == (int64_t)i + 1) {
-			row_decide(claim, &asked, rows, row++);
-		} else {
-			refuse(asked.request, asked.ticket);
+			attempts_end(guess.ticket, NULL, clock_monotonic_us());
+			fail_by_lookup(request);
+			continue;
 		}
+		if (row >= PQntuples(rows) || column_number(rows, row, "ord") != (int64_t)i + 1) {
+			refuse(request, guess.ticket);
+			continue;
+		}
+		state = column_text(rows, row, "imported_as");
+		coupon = column_number(rows, row, "coupon_id");
+		if (!is_for(request, coupon) || strcmp(state, "revoked") == 0) {
+			refuse(request, guess.ticket);
+		} else {
+			attempts_end(guess.ticket, NULL, clock_monotonic_us());
+			/*
+			 * What was used or revoked when it was imported Redis does not know, and
+			 * nobody has a receive by it.
+			 */
+			if (strcmp(state, "used") == 0) {
+				request->coupon = coupon;
+				admission_refuse(claim->admission, request, ANSWER_CODE_USED);
+			} else {
+				submit(claim, request, coupon, column_text(rows, row, "code"));
+			}
+		}
+		row++;
 	}
 	waiting_send(claim);
-}
-
-static void taken_decide(struct claim *claim, const struct asked *taken,
-			 const struct catalogue_found *looked)
-{
-	const struct catalogue_found found = found_for(taken->request, looked);
-
-	switch (found.kind) {
-	case CATALOGUE_CODE:
-		attempts_end(taken->ticket, NULL, clock_monotonic_us());
-		submit(claim, taken->request, found.coupon, found.code);
-		return;
-	case CATALOGUE_MAYBE:
-		claim->asked[claim->asked_n++] = *taken;
-		return;
-	case CATALOGUE_NONE:
-		refuse(taken->request, taken->ticket);
-		return;
-	}
 }
 
 /*
@@ -199,7 +177,7 @@ static void waiting_take(struct claim *claim, struct request_list *again, size_t
 	int64_t now_us = clock_monotonic_us();
 	struct code_text texts[CATALOGUE_TEXTS_MAX] = { 0 };
 	struct catalogue_found found[CATALOGUE_TEXTS_MAX];
-	struct asked taken[CATALOGUE_TEXTS_MAX];
+	struct guess guesses[CATALOGUE_TEXTS_MAX];
 	struct request *request;
 	size_t n = 0;
 
@@ -219,36 +197,26 @@ static void waiting_take(struct claim *claim, struct request_list *again, size_t
 			STAILQ_INSERT_TAIL(again, request, next);
 		} else {
 			texts[n] = text_of(request);
-			taken[n++] = (struct asked){ request, attempt.ticket };
+			guesses[n++] = (struct guess){ request, attempt.ticket };
 		}
 	}
+
 	catalogue_find(claim->catalogue, texts, n, found);
-	for (size_t i = 0; i < n; i++)
-		taken_decide(claim, &taken[i], &found[i]);
-}
+	for (size_t i = 0; i < n; i++) {
+		const struct catalogue_found mine = found_for(guesses[i].request, &found[i]);
 
-static void asked_send(struct claim *claim)
-{
-	char spelled[CODE_OTHERS_SIZE];
-	struct postgres_array texts;
-
-	if (claim->asked_n == 0)
-		return;
-	postgres_array_init(&texts, POSTGRES_TEXT);
-	for (size_t i = 0; i < claim->asked_n; i++) {
-		const struct code_text text = text_of(claim->asked[i].request);
-
-		check(code_text_spell(text.text, text.len, spelled) == 0);
-		postgres_array_add_text(&texts, spelled, strlen(spelled));
-	}
-	if (lookup_ask(claim->lookup, LOOKUP_CODE_TEXTS, POSTGRES_ARGUMENTS(postgres_array(&texts)),
-		       on_texts, claim) == 0)
-		return;
-	while (claim->asked_n > 0) {
-		struct asked *asked = &claim->asked[--claim->asked_n];
-
-		attempts_end(asked->ticket, NULL, clock_monotonic_us());
-		request_fail(asked->request, ANSWER_BUSY, NULL);
+		switch (mine.kind) {
+		case CATALOGUE_CODE:
+			attempts_end(guesses[i].ticket, NULL, clock_monotonic_us());
+			submit(claim, guesses[i].request, mine.coupon, mine.code);
+			break;
+		case CATALOGUE_MAYBE:
+			claim->asked[claim->asked_n++] = guesses[i];
+			break;
+		case CATALOGUE_NONE:
+			refuse(guesses[i].request, guesses[i].ticket);
+			break;
+		}
 	}
 }
 
@@ -256,6 +224,8 @@ static void asked_send(struct claim *claim)
 static void waiting_send(struct claim *claim)
 {
 	struct request_list again = STAILQ_HEAD_INITIALIZER(again);
+	char spelled[CODE_OTHERS_SIZE];
+	struct postgres_array texts;
 	struct request *request;
 	size_t tries = TRIES_MAX;
 
@@ -267,28 +237,25 @@ static void waiting_send(struct claim *claim)
 		STAILQ_REMOVE_HEAD(&again, next);
 		wait(claim, request);
 	}
-	asked_send(claim);
-}
+	if (claim->asked_n == 0)
+		return;
 
-/*
- * Right and wrong codes are held back and wait alike: else the time that an answer takes would tell
- * about the code.
- */
-static void decide(struct claim *claim, struct request *request,
-		   const struct catalogue_found *found)
-{
-	struct attempt attempt = attempts_look(request, clock_monotonic_us());
+	postgres_array_init(&texts, POSTGRES_TEXT);
+	for (size_t i = 0; i < claim->asked_n; i++) {
+		const struct code_text text = text_of(claim->asked[i].request);
 
-	if (attempt.verdict == ATTEMPT_ALLOWED && found->kind == CATALOGUE_NONE)
-		attempt = attempts_take(request, clock_monotonic_us());
-	if (attempt.verdict == ATTEMPT_HELD)
-		hold_back(request, attempt.wait_ms);
-	else if (attempt.verdict == ATTEMPT_WAITS || found->kind == CATALOGUE_MAYBE)
-		wait(claim, request);
-	else if (found->kind == CATALOGUE_NONE)
-		refuse(request, attempt.ticket);
-	else
-		submit(claim, request, found->coupon, found->code);
+		check(code_text_spell(text.text, text.len, spelled) == 0);
+		postgres_array_add_text(&texts, spelled, strlen(spelled));
+	}
+	if (lookup_ask(claim->lookup, LOOKUP_CODE_TEXTS, POSTGRES_ARGUMENTS(postgres_array(&texts)),
+		       on_texts, claim) == 0)
+		return;
+	while (claim->asked_n > 0) {
+		const struct guess *guess = &claim->asked[--claim->asked_n];
+
+		attempts_end(guess->ticket, NULL, clock_monotonic_us());
+		request_fail(guess->request, ANSWER_BUSY, NULL);
+	}
 }
 
 void claim_flush(struct claim *claim)
@@ -306,11 +273,29 @@ void claim_flush(struct claim *claim)
 	STAILQ_FOREACH (request, &arrived, next)
 		texts[n++] = text_of(request);
 	catalogue_find(claim->catalogue, texts, n, found);
+
+	/*
+	 * Right and wrong codes are held back and wait alike: else the time that an answer takes
+	 * would tell about the code.
+	 */
 	for (size_t i = 0; i < n; i++) {
+		struct catalogue_found mine;
+		struct attempt attempt;
+
 		request = STAILQ_FIRST(&arrived);
 		STAILQ_REMOVE_HEAD(&arrived, next);
-		found[i] = found_for(request, &found[i]);
-		decide(claim, request, &found[i]);
+		mine = found_for(request, &found[i]);
+		attempt = attempts_look(request, clock_monotonic_us());
+		if (attempt.verdict == ATTEMPT_ALLOWED && mine.kind == CATALOGUE_NONE)
+			attempt = attempts_take(request, clock_monotonic_us());
+		if (attempt.verdict == ATTEMPT_HELD)
+			hold_back(request, attempt.wait_ms);
+		else if (attempt.verdict == ATTEMPT_WAITS || mine.kind == CATALOGUE_MAYBE)
+			wait(claim, request);
+		else if (mine.kind == CATALOGUE_NONE)
+			refuse(request, attempt.ticket);
+		else
+			submit(claim, request, mine.coupon, mine.code);
 	}
 	waiting_send(claim);
 }
@@ -341,9 +326,4 @@ void claim_tick(struct claim *claim, int64_t now_ms)
 {
 	catalogue_tick(claim->catalogue, now_ms);
 	waiting_send(claim); /* other processes may have judged what it waits for */
-}
-
-void claim_warnings(const struct claim *claim, cJSON *array)
-{
-	catalogue_warnings(claim->catalogue, array);
 }

@@ -29,4 +29,3 @@ size_t claim_waiting(const struct claim *claim); /* requests that wait for a loo
 
 struct catalogue *claim_catalogue(struct claim *claim);
 void claim_tick(struct claim *claim, int64_t now_ms);
-void claim_warnings(const struct claim *claim, cJSON *array);

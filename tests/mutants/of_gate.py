@@ -473,7 +473,7 @@ MUTANTS = [
            "unit_test_attempts::test_wrong_codes_that_were_not_taken_for"),
     mutant("P9", "what a guess that is held back gives back to its address",
            "gateway/claim/attempts.c",
-           "->peer, 0);\n\t\tgive_back(&peer->word);\n", "->peer, 0);\n",
+           "->peer, 0);\n\t\t\t\tgive_back(&peer->word);\n", "->peer, 0);\n",
            "unit_test_attempts::test_of_all"),
     mutant("P9", "the use of a coupon that is remembered", "gateway/admit/coupon_table.c",
            "\t\tTAILQ_INSERT_TAIL(&table->by_use, coupon, by_use);\n\t\treturn coupon;\n",
