@@ -29,8 +29,7 @@
 #include "gateway/claim/claim.h"
 #include "gateway/claim/fair_queue.h"
 #include "gateway/stores.h"
-#include "gateway/use/quote.h"
-#include "gateway/use/uses.h"
+#include "gateway/publish/use_requests.h"
 
 #include "embed.h"
 
@@ -69,7 +68,7 @@ struct gateway {
 	struct admission *admission;
 	struct copies *copies;
 	struct claim *claim;
-	struct uses *uses;
+	struct use_requests *uses;
 	struct status_parts status;
 	struct offers offers;
 	struct fair_queue *queue; /* reads that wait for Redis */
@@ -114,7 +113,7 @@ static void receives_flush(struct gateway *gateway)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
-	if (uses_are_full(gateway->uses) && now_ms - gateway->receives_ms < GATHER_MS)
+	if (use_requests_are_full(gateway->uses) && now_ms - gateway->receives_ms < GATHER_MS)
 		return;
 	gateway->receives_ms = now_ms;
 	admission_flush(gateway->admission);
@@ -167,7 +166,7 @@ static void dispatch(void *context, struct request *request)
 	case OP_USE:
 	case OP_RELEASE:
 	case OP_ROLLBACK:
-		uses_submit(gateway->uses, request);
+		use_requests_submit(gateway->uses, request);
 		return;
 	case OP_QUOTE:
 		quote_answer(gateway->reads, request);
@@ -214,7 +213,7 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 		fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
 		/* Its outbox entry stays: a worker removes it after the COMMIT of its receives. */
 		if (batch->way == BATCH_USES) {
-			uses_confirmed(gateway->uses, batch);
+			use_requests_confirmed(gateway->uses, batch);
 		} else {
 			admission_confirmed(gateway->admission, batch);
 			waiters_confirmed(gateway->waiters, &batch->ulid);
@@ -237,7 +236,7 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 /* Receives and uses whose messages RabbitMQ has not confirmed. */
 static size_t unconfirmed_all(const struct gateway *gateway)
 {
-	return admission_unconfirmed(gateway->admission) + uses_unconfirmed(gateway->uses);
+	return admission_unconfirmed(gateway->admission) + use_requests_unconfirmed(gateway->uses);
 }
 
 /* By a signal, or by none. */
@@ -279,8 +278,8 @@ static void tick(struct gateway *gateway)
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(gateway->copies));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
-	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
-	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
+	metrics_set(METRIC_USES_WAITING, (int64_t)use_requests_waiting(gateway->uses));
+	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)use_requests_unconfirmed(gateway->uses));
 	metrics_set(METRIC_CODES_WAITING, (int64_t)claim_waiting(gateway->claim));
 	metrics_set(METRIC_LOOKUPS_WAITING,
 		    (int64_t)(lookup_waiting(gateway->lookup) + lookup_waiting(gateway->codes)));
@@ -296,7 +295,7 @@ static int is_busy(const struct gateway *gateway)
 		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
-	       unconfirmed_all(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
+	       unconfirmed_all(gateway) > 0 || use_requests_waiting(gateway->uses) > 0 ||
 	       claim_waiting(gateway->claim) > 0 ||
 	       known_is_busy(&gateway->known, clock_monotonic_ms());
 }
@@ -525,7 +524,7 @@ static void loop(struct gateway *gateway, int publisher_fd)
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		claim_flush(gateway->claim);
-		uses_flush(gateway->uses);
+		use_requests_flush(gateway->uses);
 		reads_flush(gateway);
 		receives_flush(gateway);
 		known_flush(&gateway->known);
@@ -617,7 +616,7 @@ static void port_answer_use(void *context, struct request *request,
 {
 	const struct gateway *gateway = context;
 
-	uses_answer(gateway->uses, request, outcomes, n);
+	use_requests_answer(gateway->uses, request, outcomes, n);
 }
 
 /* What Redis is asked, or told, of a coupon with unconfirmed batches. */
@@ -737,10 +736,10 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 						   .answer = port_answer,
 						   .uses = gateway,
 						   .answer_use = port_answer_use };
-	const struct uses_port uses_port = { .now_ms = clock_monotonic_ms,
-					     .wall_ms = clock_wall_ms,
-					     .publisher = gateway->publisher,
-					     .publish = publisher_submit };
+	const struct use_requests_port use_requests_port = { .now_ms = clock_monotonic_ms,
+							     .wall_ms = clock_wall_ms,
+							     .publisher = gateway->publisher,
+							     .publish = publisher_submit };
 	const struct admission_port admission_port = { .now_ms = clock_monotonic_ms,
 						       .ulid_new = port_ulid_new,
 						       .redis = gateway->redis,
@@ -765,7 +764,7 @@ static void deciders_make(struct gateway *gateway, const struct config *config)
 
 	gateway->copies = copies_new(&copies_port);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
-	gateway->uses = uses_new(&uses_port, config, gateway->waiters);
+	gateway->uses = use_requests_new(&use_requests_port, config, gateway->waiters);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
 					   gateway->copies);
 	gateway->claim = claim_new(config, gateway->codes, gateway->admission);

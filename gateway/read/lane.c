@@ -28,25 +28,6 @@ static void entry_free(struct lane_entry *entry)
 	free(entry);
 }
 
-static struct postgres_argument argument_keep(struct lane_entry *entry,
-					      const struct postgres_argument *argument)
-{
-	char *text;
-
-	switch (argument->kind) {
-	case POSTGRES_OF_TEXT:
-		text = argument->text ? strdup(argument->text) : NULL;
-		check(text || !argument->text);
-		return postgres_text(text);
-	case POSTGRES_OF_ARRAY:
-		entry->array = *argument->array;
-		return postgres_array(&entry->array);
-	case POSTGRES_OF_NUMBER:
-		break;
-	}
-	return *argument;
-}
-
 static struct lane_entry *entry_new(const struct lane_query *query, int64_t coupon, int n,
 				    const struct postgres_argument *arguments)
 {
@@ -57,8 +38,15 @@ static struct lane_entry *entry_new(const struct lane_query *query, int64_t coup
 	entry->queued_ms = clock_monotonic_ms();
 	entry->coupon = coupon;
 	entry->n = n;
-	for (int i = 0; i < n; i++)
-		entry->arguments[i] = argument_keep(entry, &arguments[i]);
+	for (int i = 0; i < n; i++) {
+		entry->arguments[i] = arguments[i];
+		if (arguments[i].kind == POSTGRES_OF_TEXT && arguments[i].text)
+			entry->arguments[i] = postgres_text(checked(strdup(arguments[i].text)));
+		if (arguments[i].kind == POSTGRES_OF_ARRAY) {
+			entry->array = *arguments[i].array;
+			entry->arguments[i] = postgres_array(&entry->array);
+		}
+	}
 	STAILQ_INIT(&entry->askers);
 	return entry;
 }
@@ -123,16 +111,6 @@ size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_lis
 	return taken;
 }
 
-/* How many rows are of the receive with this number, from `row` on. */
-static int rows_of(const PGresult *rows, int row, int ord)
-{
-	int n = 0;
-
-	while (rows && row + n < PQntuples(rows) && column_number(rows, row + n, "ord") == ord)
-		n++;
-	return n;
-}
-
 void lane_list_end(struct lane_list *list, const PGresult *rows)
 {
 	struct lane_entry *entry;
@@ -140,8 +118,11 @@ void lane_list_end(struct lane_list *list, const PGresult *rows)
 	int row = 0;
 
 	for (int ord = 1; (entry = STAILQ_FIRST(list)); ord++) {
-		int n = entry->receive.coupon ? rows_of(rows, row, ord) : 0;
+		int n = 0; /* rows of the receive with this number, from `row` on */
 
+		while (entry->receive.coupon && rows && row + n < PQntuples(rows) &&
+		       column_number(rows, row + n, "ord") == ord)
+			n++;
 		STAILQ_REMOVE_HEAD(list, next);
 		while ((asker = STAILQ_FIRST(&entry->askers))) {
 			STAILQ_REMOVE_HEAD(&entry->askers, next);
