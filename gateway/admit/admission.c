@@ -274,7 +274,7 @@ static void report(struct admission *admission, const struct coupon *coupon, int
 			coupon->accepted_ms > admission->accepted_ms - RECENT_MS;
 
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.known, coupon->id, generation, seq,
+		admission->port.report(admission->port.presence, coupon->id, generation, seq,
 				       is_recent);
 }
 

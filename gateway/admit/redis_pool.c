@@ -118,12 +118,6 @@ static void bundle_end(struct bundle *bundle, call_end_fn *end)
 	free(bundle);
 }
 
-/* How a call ends to which Redis replied an error. */
-static call_end_fn *error_end(const char *error)
-{
-	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
-}
-
 static void call_replied(struct bundle *bundle, struct call *call, const redisReply *reply)
 {
 	struct redis_pool *pool = bundle->pool;
@@ -132,7 +126,10 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	if (reply->type == REDIS_REPLY_ERROR) {
 		log_warn("script_error", LOG_I("coupon", call->coupon_id),
 			 LOG_S("error", reply->str));
-		error_end(reply->str)(pool->admission, call);
+		if (redis_error_means_not_run(reply->str))
+			admission_not_run(pool->admission, call);
+		else
+			admission_lost(pool->admission, call);
 		return;
 	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
@@ -176,7 +173,8 @@ static void bundle_done(void *context, const redisReply *reply)
 	} else if (reply->type == REDIS_REPLY_ERROR) {
 		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
 			 LOG_S("error", reply->str));
-		end = error_end(reply->str);
+		if (redis_error_means_not_run(reply->str))
+			end = admission_not_run;
 	} else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
 		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
 			  LOG_S("error", "not what issue.lua returns"));
@@ -246,11 +244,17 @@ void redis_pool_flush(struct redis_pool *pool)
 	}
 }
 
-void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
-		      void *context)
+void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
+			   redis_done_fn *done, void *context)
 {
 	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
+}
+
+void redis_pool_query(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done,
+		      void *context)
+{
+	redis_pool_query_over(redis_pool_pick(pool), argc, argv, done, context);
 }
 
 static void ask_done(void *context, const redisReply *reply)
@@ -265,7 +269,7 @@ void redis_pool_ask(struct redis_pool *pool, int64_t coupon)
 	char id[NUMBER_SIZE];
 	const char *argv[] = { "EVAL", lua_ask, "1", ASKED_KEY, number_text(coupon, id) };
 
-	redis_pool_query(redis_pool_pick(pool), 5, argv, ask_done, NULL);
+	redis_pool_query(pool, 5, argv, ask_done, NULL);
 }
 
 uint64_t redis_pool_connects_n(const struct redis_pool *pool)

@@ -36,11 +36,14 @@ int redis_pool_send(struct redis_pool *pool, struct call *call);
 void redis_pool_ask(struct redis_pool *pool, int64_t coupon);
 
 /*
- * Sends a command that only reads, or is repeated, over a picked connection. `done` gets the reply,
- * or NULL when Redis is unreachable; then possibly before the function returns.
+ * Sends a command that only reads, or is repeated. `done` gets the reply, or NULL when Redis is
+ * unreachable; then possibly before the function returns.
  */
-void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+void redis_pool_query(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done,
 		      void *context);
+/* As redis_pool_query(), over a picked connection; NULL: Redis is unreachable. */
+void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
+			   redis_done_fn *done, void *context);
 /* The connection for the next command, or NULL: none is ready. */
 struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */

@@ -37,18 +37,13 @@
 /* Not in the append-only file, which Redis would have to sync for it. */
 #define REPLICATED_SET "redis.set_repl(redis.REPL_REPLICA) return redis.call('SET', KEYS[1], '')"
 
-struct held {
-	STAILQ_ENTRY(held) next;
-	struct request *request;
-	replicas_done_fn *done; /* NULL: it is the request's answer */
-	void *context;
-	struct result result;
-	const char *status; /* of the object */
-	cJSON *object;      /* NULL: an issue */
+struct held_entry {
+	STAILQ_ENTRY(held_entry) next;
+	struct held held;
 	char run_id[REDIS_RUN_ID_SIZE];
 };
 
-STAILQ_HEAD(held_list, held);
+STAILQ_HEAD(held_list, held_entry);
 
 struct replicas {
 	struct redis_link *link;
@@ -98,32 +93,13 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 	return replicas;
 }
 
-static void held_add(struct replicas *replicas, const char *run_id, const struct held *held)
+void replicas_hold(struct replicas *replicas, const char *run_id, const struct held *held)
 {
-	struct held *copy = checked(malloc(sizeof(*copy)));
+	struct held_entry *entry = checked(malloc(sizeof(*entry)));
 
-	*copy = *held;
-	snprintf(copy->run_id, sizeof(copy->run_id), "%s", run_id ? run_id : "");
-	STAILQ_INSERT_TAIL(&replicas->held, copy, next);
-}
-
-void replicas_hold(struct replicas *replicas, const char *run_id, struct request *request,
-		   const struct result *result)
-{
-	held_add(replicas, run_id, &(struct held){ .request = request, .result = *result });
-}
-
-void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
-			  const char *status, cJSON *object)
-{
-	held_add(replicas, run_id,
-		 &(struct held){ .request = request, .status = status, .object = object });
-}
-
-void replicas_hold_call(struct replicas *replicas, const char *run_id, replicas_done_fn *done,
-			void *context)
-{
-	held_add(replicas, run_id, &(struct held){ .done = done, .context = context });
+	entry->held = *held;
+	snprintf(entry->run_id, sizeof(entry->run_id), "%s", run_id ? run_id : "");
+	STAILQ_INSERT_TAIL(&replicas->held, entry, next);
 }
 
 /*
@@ -135,10 +111,11 @@ static void covered_end(struct replicas *replicas, int is_replicated)
 {
 	int64_t now_us = clock_monotonic_us();
 	const char *run_id = redis_link_run_id(replicas->link);
-	struct held *held;
+	struct held_entry *entry;
 
-	while ((held = STAILQ_FIRST(&replicas->covered))) {
-		int is_other = strcmp(held->run_id, run_id) != 0,
+	while ((entry = STAILQ_FIRST(&replicas->covered))) {
+		struct held *held = &entry->held;
+		int is_other = strcmp(entry->run_id, run_id) != 0,
 		    is_safe = is_replicated && !is_other;
 
 		STAILQ_REMOVE_HEAD(&replicas->covered, next);
@@ -159,7 +136,7 @@ static void covered_end(struct replicas *replicas, int is_replicated)
 			metrics_issue_time(now_us - held->request->begun_us);
 			request_answer(held->request, &held->result);
 		}
-		free(held);
+		free(entry);
 	}
 }
 

@@ -46,7 +46,9 @@ static void query_answer_in_flight(struct query *query, const char *status, cJSO
 		query_answer(query, ANSWER_OK, status, object);
 		return;
 	}
-	replicas_hold_object(replicas, query->run_id, query->request, status, object);
+	replicas_hold(replicas, query->run_id,
+		      &(struct held){
+			      .request = query->request, .status = status, .object = object });
 	free(query->records);
 	free(query);
 }
@@ -440,5 +442,5 @@ void status_answer(const struct status_parts *parts, struct request *request)
 	argv[n++] = link ? redis_link_lease(link) : "";
 	argv[n++] = number_text(generation, generation_text);
 	argv[n++] = number_text(seq, seq_text);
-	redis_pool_query(link, n, argv, is_status ? on_records : on_coupon_fields, query);
+	redis_pool_query_over(link, n, argv, is_status ? on_records : on_coupon_fields, query);
 }

@@ -114,7 +114,7 @@ MUTANTS = [
     mutant(
         "readiness",
         "connections that follow the limit of descriptors",
-        "gateway/kernel.c",
+        "gateway/main.c",
         "\tconfig->connections_max = left > 0 ? left : 1;\n",
         "\t(void)left;\n",
         "tests/e2e/test_e2e_limits.py::test_connections_follow_the_limit_of_descriptors",
@@ -370,8 +370,8 @@ MUTANTS = [
         "access",
         "the gateway's LISTEN for changes of keys",
         "gateway/read/lookup.c",
-        "\tif (lookup->keys_notified)\n\t\tlookup_ask(",
-        "\tif (!lookup->keys_notified)\n\t\tlookup_ask(",
+        "\t\tif (lookup->keys_notified)\n\t\t\tlookup_ask(",
+        "\t\tif (!lookup->keys_notified)\n\t\t\tlookup_ask(",
         "tests/e2e/test_e2e_auth.py::test_a_notification_is_faster_than_asking",
     ),
     mutant(
@@ -446,10 +446,10 @@ MUTANTS = [
            "if (!is_own && entry->previous_until_ms < *until_ms)", "if (0 * is_own)",
            API_KEYS + "test_a_grant_lasts_until_its_time"),
     mutant("answers", "the codes that a gateway has not read, when it tells what it knows",
-           "gateway/stores.c", "\tif (catalogue_has(known->catalogue, known->news_codes))\n", "",
+           "gateway/presence.c", "\tif (catalogue_has(presence->catalogue, presence->news_codes))\n", "",
            KNOWN + "test_a_gateway_that_cannot_read_codes_is_named"),
-    mutant("answers", "the row of a gateway that has ended", "gateway/stores.c",
-           "\t\tif (is_own(known) &&\n", "\t\tif (0 && is_own(known) &&\n",
+    mutant("answers", "the row of a gateway that has ended", "gateway/presence.c",
+           "\t\tif (is_own(presence) &&", "\t\tif (0 && is_own(presence) &&",
            KNOWN + "test_a_gateway_that_has_ended_is_not_waited_for"),
     mutant("PROXY", "the address of IPv4 that a socket of IPv6 shows", "common/serve/network.c",
            "\tnetwork_unmap(&one);\n\treturn networks_have", "\treturn networks_have",
@@ -491,7 +491,7 @@ MUTANTS = [
            AUTH + "test_rotation_of_the_keys_of_tokens",
            AUTH + "test_the_right_of_a_connection_ends_with_its_token"),
     mutant("readiness", "the gateway whose receives RabbitMQ does not confirm",
-           "gateway/gateway.c", ">= gateway->config->unconfirmed_max)", "< 0)",
+           "gateway/gateway.c", ">=\n\t\t gateway->config->unconfirmed_max)", "< 0)",
            "tests/e2e/test_e2e_backpressure.py"
            "::test_so_many_are_accepted_while_rabbitmq_takes_nothing"),
     # fmt: on

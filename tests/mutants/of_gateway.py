@@ -85,7 +85,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the number of messages that Redis without memory lacks",
-        "gateway/stores.c",
+        "gateway/presence.c",
         "\"redis.call('HDEL', KEYS[1], ARGV[1]) \"",
         '""',
         "tests/e2e/test_e2e_copies.py::test_redis_without_memory_gets_them_later",
@@ -94,7 +94,7 @@ MUTANTS = [
     mutant(
         "P9",
         "what a gateway knows, which Redis takes without memory",
-        "gateway/stores.c",
+        "gateway/presence.c",
         '{ "EVAL", SET_WITHOUT_MEMORY, "1", KNOWS_KEY',
         """{ "EVAL", "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])", "1", KNOWS_KEY""",
         "tests/e2e/test_e2e_copies.py::test_redis_without_memory_gets_them_later",
@@ -414,7 +414,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the comparison of PostgreSQL, before the gateway tells its outcomes",
-        "gateway/stores.c",
+        "gateway/store_checks.c",
         "\t\ttrust = LOOKUP_PUT_BACK;",
         "\t\ttrust = LOOKUP_TRUSTED;",
         "tests/e2e/test_e2e_stores_lost.py::test_a_number_that_is_copied_later_is_noticed",

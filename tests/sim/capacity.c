@@ -420,10 +420,10 @@ static void port_ask(struct redis_pool *redis, int64_t coupon)
 	port_look_up(NULL, coupon);
 }
 
-static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+static void port_report(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
 			int is_recent)
 {
-	(void)known;
+	(void)presence;
 	(void)generation;
 	(void)seq;
 	(void)is_recent;

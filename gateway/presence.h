@@ -1,55 +1,4 @@
 /*
- * What a process of the gateway and the stores have to know of each other before anything is
- * decided: whether PostgreSQL and Redis belong together, which processes there are, and whether the
- * stores keep what they are told. Event-loop thread only.
- */
-#pragma once
-
-#include "common/changes.h"
-#include "common/program/durability.h"
-#include "gateway/admit/admission.h"
-#include "gateway/admit/redis_pool.h"
-#include "gateway/read/key_records.h"
-#include "gateway/read/lookup.h"
-#include "gateway/claim/catalogue.h"
-
-/*
- * Compares the numbers of PostgreSQL with their copy in Redis (common/changes.h), over each new
- * connection to PostgreSQL: it may have been put back to an earlier moment, and what it says then
- * is not final. The comparison is repeated, often while PostgreSQL is behind, since a worker may
- * copy the number of a COMMIT a while after it, and a pooler may replace PostgreSQL behind a
- * connection that stays.
- *
- * With the numbers goes the id of the installation. Where they differ, PostgreSQL says nothing
- * about what Redis has. The first comparison of a gateway looks at the id in Redis more often, also
- * while PostgreSQL is away: a Redis that has lost its data gets the id from those who knew it
- * before, not from whoever comes first.
- */
-struct comparison {
-	struct redis_pool *redis;
-	struct lookup *lookup;
-	int is_first; /* of the gateway: it adopts, and logs */
-
-	/* Its own. */
-	struct changes copy;
-	char installation[INSTALLATION_SIZE]; /* of PostgreSQL, as last read; empty: never */
-	enum relation relation;
-	uint64_t connects;       /* the connections to PostgreSQL that are compared, or were */
-	uint64_t redis_connects; /* the connections to Redis over which `copy` was read */
-	uint64_t asked_connects;
-	int is_asking;
-	int is_look;      /* only Redis is asked */
-	int64_t due_ms;   /* the next comparison */
-	int64_t look_ms;  /* the next look */
-	int64_t adopt_ms; /* Redis may be adopted from then on */
-};
-
-void comparison_tick(struct comparison *comparison, int64_t now_ms);
-
-/* Whether a connection waits for its first comparison. */
-int comparison_is_due(const struct comparison *comparison);
-
-/*
  * Makes a process of the gateway known to the keeper, which after a restart of Redis must not open
  * coupons before every process has reported what it has seen:
  *
@@ -74,14 +23,24 @@ int comparison_is_due(const struct comparison *comparison);
  *
  * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
  * is away, keepers have had the time to read its mark.
+ *
+ * Event-loop thread only.
  */
+#pragma once
 
-#define KNOWN_PLACE_SIZE 512
+#include "gateway/admit/admission.h"
+#include "gateway/admit/redis_pool.h"
+#include "gateway/claim/catalogue.h"
+#include "gateway/read/key_records.h"
+#include "gateway/read/lookup.h"
+#include "gateway/store_checks.h"
+
+#define PRESENCE_PLACE_SIZE 512
 #define SHA_SIZE 41
 
-enum known_report { REPORT_NONE, REPORT_RUNNING, REPORT_MARKING, REPORT_FAILED };
+enum report_state { REPORT_NONE, REPORT_RUNNING, REPORT_MARKING, REPORT_FAILED };
 
-struct known {
+struct presence {
 	struct redis_pool *redis;
 	struct lookup *lookup;
 	struct admission *admission;
@@ -90,10 +49,10 @@ struct known {
 	struct catalogue *catalogue;
 	const struct comparison *comparison; /* of these */
 	char id[ULID_UUID_SIZE];
-	char place[KNOWN_PLACE_SIZE];
+	char place[PRESENCE_PLACE_SIZE];
 
 	/* Its own. */
-	enum known_report report;
+	enum report_state report;
 	uint64_t redis_connects;        /* to which it reports, or has reported */
 	size_t reports;                 /* in flight */
 	int has_failed;                 /* one of them, since it began */
@@ -118,44 +77,28 @@ struct known {
 };
 
 /* `process` is its number among those of the gateway. The other members are set by the caller. */
-void known_init(struct known *known, const char *listen, size_t process);
-void known_tick(struct known *known, int64_t now_ms);
+void presence_init(struct presence *presence, const char *listen, size_t process);
+void presence_tick(struct presence *presence, int64_t now_ms);
 /*
  * Sends some of the reports that are left, and after the last answer the mark. To be called once at
  * the end of every loop turn.
  */
-void known_flush(struct known *known);
-int known_is_busy(const struct known *known, int64_t now_ms); /* the next tick is urgent */
+void presence_flush(struct presence *presence);
+int presence_is_busy(const struct presence *presence, int64_t now_ms); /* the next tick is urgent */
 /*
  * Reports to Redis the highest seq seen of a generation (lua/report.lua); to another process than
  * before also whether the coupon was given receives recently, which this one may lack. The report
  * may be lost.
  */
-void known_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
-		  int is_recent);
+void presence_report(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
+		     int is_recent);
 
 /*
  * Whether Redis may be told of accepted receives: it does not belong to another installation, as
  * read over the present connection.
  */
-int known_may_report(const struct known *known);
+int presence_may_report(const struct presence *presence);
 /* Whether requests may be decided. */
-int known_may_issue(const struct known *known, int64_t now_ms);
+int presence_may_issue(const struct presence *presence, int64_t now_ms);
 /* At the end, when nothing is left to do. Returns whether it has left; it is called until then. */
-int known_leave(struct known *known, int64_t now_ms);
-
-/* Reads the settings that promises depend on, over each new connection and once a minute. */
-struct weak_settings {
-	struct redis_pool *redis;
-	int has_sentinels;
-	struct lookup *lookup;
-
-	/* Its own. */
-	struct durability durability;
-	struct {
-		uint64_t connects; /* that were read over */
-		int64_t due_ms;    /* read again */
-	} parts[2];                /* by enum durability_part */
-};
-
-void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
+int presence_leave(struct presence *presence, int64_t now_ms);
