@@ -9,7 +9,6 @@
 #include "common/rabbit/topology.h"
 #include "common/redis/master_lease.h"
 #include "common/serve/loop.h"
-#include "coupon/restore.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
@@ -28,11 +27,10 @@
 #include "gateway/claim/catalogue.h"
 #include "gateway/claim/claim.h"
 #include "gateway/claim/fair_queue.h"
+#include "gateway/outbox_copies.h"
 #include "gateway/presence.h"
 #include "gateway/store_checks.h"
 #include "gateway/publish/use_requests.h"
-
-#include "embed.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -68,6 +66,7 @@ struct gateway {
 	struct waiters *waiters;
 	struct admission *admission;
 	struct copies *copies;
+	struct outbox_copies outbox;
 	struct claim *claim;
 	struct use_requests *uses;
 	struct status_parts status;
@@ -607,111 +606,6 @@ static void port_answer_use(void *context, struct request *request,
 	use_requests_answer(gateway->uses, request, outcomes, n);
 }
 
-/* What Redis is asked, or told, of a coupon with unconfirmed batches. */
-struct copy_ticket {
-	struct gateway *gateway;
-	struct copies_coupon *asked;
-	struct redis_link *link; /* NULL: none */
-	char run_id[REDIS_RUN_ID_SIZE];
-	int is_look;
-	struct copies_look look;
-	enum copies_result result;
-};
-
-static void copy_end(struct copy_ticket *ticket, int is_replied)
-{
-	struct copies *copies = ticket->gateway->copies;
-
-	if (ticket->is_look)
-		copies_looked(copies, ticket->asked, ticket->run_id,
-			      is_replied ? &ticket->look : NULL);
-	else
-		copies_written(copies, ticket->asked, ticket->result);
-	free(ticket);
-}
-
-static void on_copy_replicated(void *context, int is_replicated)
-{
-	struct copy_ticket *ticket = context;
-
-	ticket->look.is_alone = !is_replicated;
-	if (!is_replicated)
-		ticket->result = COPIES_ALONE;
-	copy_end(ticket, 1);
-}
-
-/* What Redis alone has counts when its replicas have it. */
-static void copy_replied(struct copy_ticket *ticket)
-{
-	if (ticket->gateway->replicas)
-		replicas_hold(ticket->gateway->replicas, ticket->run_id,
-			      &(struct held){ .done = on_copy_replicated, .context = ticket });
-	else
-		copy_end(ticket, 1);
-}
-
-static void on_look(void *context, const redisReply *reply)
-{
-	struct copy_ticket *ticket = context;
-
-	if (restore_look_take(&ticket->look, reply))
-		copy_end(ticket, 0);
-	else
-		copy_replied(ticket);
-}
-
-static void on_written(void *context, const redisReply *reply)
-{
-	struct copy_ticket *ticket = context;
-
-	ticket->result = restore_result_take(reply);
-	if (reply && reply->type == REDIS_REPLY_ERROR)
-		log_warn("outbox_restore", LOG_S("error", reply->str));
-	if (ticket->result == COPIES_WRITTEN && reply->type == REDIS_REPLY_INTEGER)
-		metrics_add(METRIC_RESTORED, reply->integer);
-	if (ticket->result == COPIES_WRITTEN)
-		copy_replied(ticket);
-	else
-		copy_end(ticket, 1);
-}
-
-/* A Redis of others is neither asked nor told: the ticket has no link then. */
-static struct copy_ticket *copy_ticket_new(struct gateway *gateway, struct copies_coupon *asked)
-{
-	struct copy_ticket *ticket = checked(calloc(1, sizeof(*ticket)));
-
-	ticket->gateway = gateway;
-	ticket->asked = asked;
-	if (presence_may_report(&gateway->presence))
-		ticket->link = redis_pool_pick(gateway->redis);
-	if (ticket->link)
-		snprintf(ticket->run_id, sizeof(ticket->run_id), "%s",
-			 redis_link_run_id(ticket->link));
-	return ticket;
-}
-
-static void port_look(void *context, struct copies_coupon *asked, int64_t coupon)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *argv[] = { RESTORE_LOOK_WORDS(coupon_key(coupon, COUPON_KEY_COUPON, key)) };
-	struct copy_ticket *ticket = copy_ticket_new(context, asked);
-
-	ticket->is_look = 1;
-	redis_pool_query_over(ticket->link, RESTORE_LOOK_WORDS_N, argv, on_look, ticket);
-}
-
-static void port_write(void *context, struct copies_coupon *asked, int64_t coupon,
-		       const struct copy *const *messages, size_t n)
-{
-	struct copy_ticket *ticket = copy_ticket_new(context, asked);
-	struct restore_command command;
-
-	restore_command_make(&command, coupon, lua_restore, messages, n);
-	if (!ticket->link || redis_link_command(ticket->link, command.n, command.words,
-						command.lengths, on_written, ticket))
-		on_written(ticket, NULL);
-}
-
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
@@ -737,10 +631,6 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	struct use_requests_port uses_port = { .now_ms = clock_monotonic_ms,
 					       .wall_ms = clock_wall_ms,
 					       .publish = publisher_submit };
-	const struct copies_port copies_port = { .now_ms = clock_monotonic_ms,
-						 .look = port_look,
-						 .write = port_write,
-						 .context = gateway };
 
 	*gateway = (struct gateway){ .base = checked(event_base_new()),
 				     .arena = json_arena_new(),
@@ -759,7 +649,10 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	waiters_port.lookup = gateway->lookup;
 	uses_port.publisher = admission_port.publisher = gateway->publisher;
 	admission_port.redis = gateway->redis;
-	gateway->copies = copies_new(&copies_port);
+	gateway->outbox = (struct outbox_copies){ .redis = gateway->redis,
+						  .replicas = gateway->replicas,
+						  .presence = &gateway->presence };
+	gateway->copies = outbox_copies_new(&gateway->outbox);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	gateway->uses = use_requests_new(&uses_port, config, gateway->waiters);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,

@@ -270,23 +270,6 @@ static void on_uncopied(void *context, const redisReply *reply)
 		log_warn("uncopied", LOG_S("error", reply->str));
 }
 
-/* Each time while there are some: Redis may have lost the number with its data. */
-static void uncopied_tell(struct presence *presence)
-{
-	size_t uncopied = copies_lost(presence->copies);
-	char number[NUMBER_SIZE];
-	const char *eval[] = { "EVAL",       SET_WITHOUT_MEMORY,
-			       "1",          UNCOPIED_KEY,
-			       presence->id, number_text((int64_t)uncopied, number) };
-	const char *hdel[] = { "HDEL", UNCOPIED_KEY, presence->id };
-
-	if (uncopied > 0)
-		redis_pool_query(presence->redis, 6, eval, on_uncopied, NULL);
-	else if (presence->uncopied > 0)
-		redis_pool_query(presence->redis, 3, hdel, on_uncopied, NULL);
-	presence->uncopied = uncopied;
-}
-
 static int report_is_due(const struct presence *presence, int64_t now_ms)
 {
 	return presence_may_report(presence) &&
@@ -298,7 +281,12 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 {
 	const char *load[] = { "SCRIPT", "LOAD", lua_report };
 	const char *look[] = { "HMGET", GATEWAYS_KEY, presence->id, GATEWAYS_NEWS };
+	char number[NUMBER_SIZE];
+	const char *set_uncopied[] = { "EVAL",       SET_WITHOUT_MEMORY, "1",
+				       UNCOPIED_KEY, presence->id,       number };
+	const char *no_uncopied[] = { "HDEL", UNCOPIED_KEY, presence->id };
 	const char *run_id;
+	size_t uncopied;
 
 	if (presence->leave_ms)
 		return;
@@ -333,7 +321,14 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 	if (now_ms >= presence->refused_ms && presence_may_report(presence)) {
 		presence->refused_ms = now_ms + REFUSED_MS;
 		refused_tell(presence);
-		uncopied_tell(presence);
+		/* Each time while there are some: Redis may have lost the number with its data. */
+		uncopied = copies_lost(presence->copies);
+		number_text((int64_t)uncopied, number);
+		if (uncopied > 0)
+			redis_pool_query(presence->redis, 6, set_uncopied, on_uncopied, NULL);
+		else if (presence->uncopied > 0)
+			redis_pool_query(presence->redis, 3, no_uncopied, on_uncopied, NULL);
+		presence->uncopied = uncopied;
 	}
 
 	if (presence_may_report(presence)) {

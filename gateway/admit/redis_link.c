@@ -240,15 +240,15 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 
 static void link_connect(struct redis_link *link)
 {
-	char address[RESOLVED_SIZE], error[TROUBLE_SIZE];
+	char address[RESOLVED_SIZE], error[TROUBLE_SIZE], why[SENTINEL_ERROR_SIZE];
 	struct sentinels_view view;
 	redisAsyncContext *async;
 	int is_address, found = 1;
 
-	/* To whom the Sentinels name; while a name is being looked up, it stays. */
+	/* Whom the Sentinels name. While a name is being looked up, it stays. */
 	if (link->sentinels && !link->resolving) {
-		if (sentinels_view(link->sentinels, &view, error)) {
-			link_down(link, error);
+		if (sentinels_view(link->sentinels, &view, why)) {
+			link_down(link, why);
 			return;
 		}
 		memcpy(link->host, view.host, sizeof(link->host));

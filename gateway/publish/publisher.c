@@ -191,6 +191,8 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
 }
 
 /*
+ * When the next packet of the lane may go; INT64_MAX: there is none.
+ *
  * Messages go out in bursts, each lane by itself: the next one begins when the last is confirmed,
  * so that a busy broker writes, syncs and confirms many at once (measured: a quarter less CPU a
  * message), and an idle one gets a message without delay. What waits for the next burst is packed
@@ -200,29 +202,24 @@ static void packet_publish(struct publisher *publisher, struct packet *packet)
  * client waits, that is so only beside a full lane, and after 4 n ms: then all is busy, and what
  * small messages cost is missing elsewhere.
  */
-static int64_t linger_ms(const struct publisher *publisher, enum batch_way way)
-{
-	int64_t wait_ms = (int64_t)publisher->lanes[way].burst_receives;
-	int other_is_full = 0;
-
-	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
-		other_is_full |= other != way && publisher->lanes[other].rate.was_full;
-	if (way != BATCH_RECEIVES)
-		wait_ms *= other_is_full ? 4 : 0;
-	return wait_ms < LINGER_MS ? wait_ms : LINGER_MS;
-}
-
-/* When the next packet of the lane may go; INT64_MAX: there is none. */
 static int64_t lane_due_ms(const struct publisher *publisher, enum batch_way way)
 {
 	const struct publish_lane *lane = &publisher->lanes[way];
-	int64_t wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0, due_ms,
-		least_ms = linger_ms(publisher, way);
+	int64_t linger_ms = (int64_t)lane->burst_receives, wait_ms, due_ms;
+	int other_is_full = 0;
 
 	if (STAILQ_EMPTY(&lane->pending))
 		return INT64_MAX;
-	if (wait_ms < least_ms)
-		wait_ms = least_ms;
+	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
+		other_is_full |= other != way && publisher->lanes[other].rate.was_full;
+	if (way != BATCH_RECEIVES)
+		linger_ms *= other_is_full ? 4 : 0;
+	if (linger_ms > LINGER_MS)
+		linger_ms = LINGER_MS;
+
+	wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0;
+	if (wait_ms < linger_ms)
+		wait_ms = linger_ms;
 	due_ms = lane->burst_ms + wait_ms;
 	return due_ms > lane->hold_until_ms ? due_ms : lane->hold_until_ms;
 }
@@ -248,7 +245,7 @@ static void pending_publish(struct publisher *publisher)
 	struct publish_lane *lane;
 
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++)
-		batch_rate_is_full(&publisher->lanes[way].rate, now_ms); /* for linger_ms() */
+		batch_rate_is_full(&publisher->lanes[way].rate, now_ms); /* for lane_due_ms() */
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
 		lane = &publisher->lanes[way];
 		lane->bursts = lane_due_ms(publisher, way) <= now_ms;

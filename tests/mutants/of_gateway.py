@@ -76,7 +76,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the replicas that a message is written to again",
-        "gateway/gateway.c",
+        "gateway/outbox_copies.c",
         "ticket->look.is_alone = !is_replicated;",
         "ticket->look.is_alone = 0 * is_replicated;",
         "tests/e2e/test_e2e_copies.py::test_what_redis_has_alone_does_not_count",
