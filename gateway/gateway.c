@@ -24,7 +24,6 @@
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
-#include "gateway/claim/catalogue.h"
 #include "gateway/claim/claim.h"
 #include "gateway/claim/fair_queue.h"
 #include "gateway/outbox_copies.h"
@@ -330,7 +329,7 @@ static int ready(void *context, cJSON **body)
 	durability_warnings(&gateway->weak_settings.durability, warnings);
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
-	catalogue_warnings(claim_catalogue(gateway->claim), warnings);
+	claim_warnings(gateway->claim, warnings);
 	return !redis && !own;
 }
 
@@ -683,7 +682,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					       .admission = gateway->admission,
 					       .copies = gateway->copies,
 					       .key_records = &gateway->key_records,
-					       .catalogue = claim_catalogue(gateway->claim),
+					       .claim = gateway->claim,
 					       .comparison = &gateway->comparisons[0] };
 	presence_init(&gateway->presence, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){

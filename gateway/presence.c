@@ -210,7 +210,7 @@ static void on_mark_read(void *context, const redisReply *reply)
 		presence->news = news;
 		admission_forget(presence->admission);
 		presence->news_keys = key_records_ask(presence->key_records);
-		presence->news_codes = catalogue_renew(presence->catalogue);
+		presence->news_codes = claim_codes_renew(presence->claim);
 	}
 	mark = reply->element[0];
 	if (presence->report == REPORT_NONE && *presence->marked &&
@@ -250,7 +250,7 @@ static void knows_tell(struct presence *presence)
 	else if (records->asked_n >= presence->news_keys && !records->is_asked)
 		presence->news_keys = key_records_ask(
 			presence->key_records); /* no store could tell */
-	if (catalogue_has(presence->catalogue, presence->news_codes))
+	if (claim_codes_has(presence->claim, presence->news_codes))
 		codes = presence->news;
 	if (presence->knows_terms == presence->news && keys == presence->knows_keys &&
 	    codes == presence->knows_codes)

@@ -30,7 +30,7 @@
 
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
-#include "gateway/claim/catalogue.h"
+#include "gateway/claim/claim.h"
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/store_checks.h"
@@ -46,7 +46,7 @@ struct presence {
 	struct admission *admission;
 	const struct copies *copies;
 	struct key_records *key_records;
-	struct catalogue *catalogue;
+	struct claim *claim;
 	const struct comparison *comparison; /* of these */
 	char id[ULID_UUID_SIZE];
 	char place[PRESENCE_PLACE_SIZE];

@@ -446,7 +446,7 @@ MUTANTS = [
            "if (!is_own && entry->previous_until_ms < *until_ms)", "if (0 * is_own)",
            API_KEYS + "test_a_grant_lasts_until_its_time"),
     mutant("answers", "the codes that a gateway has not read, when it tells what it knows",
-           "gateway/presence.c", "\tif (catalogue_has(presence->catalogue, presence->news_codes))\n", "",
+           "gateway/presence.c", "\tif (claim_codes_has(presence->claim, presence->news_codes))\n", "",
            KNOWN + "test_a_gateway_that_cannot_read_codes_is_named"),
     mutant("answers", "the row of a gateway that has ended", "gateway/presence.c",
            "\t\tif (is_own(presence) &&", "\t\tif (0 && is_own(presence) &&",

@@ -799,7 +799,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the codes that are known, while the file of keys cannot be used",
-        "gateway/claim/catalogue.c",
+        "gateway/claim/claim.c",
         "if (keeps_old(catalogue, &content, failed)) {",
         "if (0 * keeps_old(catalogue, &content, failed)) {",
         "tests/e2e/test_e2e_claim.py::test_descriptors_are_out_when_the_keys_are_read",
