@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TICK_MS 50
 
@@ -99,6 +100,123 @@ static const struct lane_query {
 	[LOOKUP_COUPON] = { LANE_COUPONS, sql_query_coupon_state, 0 },
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };
+
+struct lane_asker {
+	STAILQ_ENTRY(lane_asker) next;
+	lookup_fn *done; /* of a query or a coupon */
+	lookup_receive_fn *done_receive;
+	void *context;
+};
+
+void lane_init(struct lane *lane, size_t max)
+{
+	*lane = (struct lane){ .max = max };
+	STAILQ_INIT(&lane->entries);
+}
+
+static void entry_free(struct lane_entry *entry)
+{
+	for (int i = 0; i < entry->n; i++)
+		free((char *)entry->arguments[i].text);
+	postgres_array_fini(&entry->array);
+	free(entry);
+}
+
+static struct lane_entry *entry_new(const struct lane_query *query, int64_t coupon, int n,
+				    const struct postgres_argument *arguments)
+{
+	struct lane_entry *entry = checked(calloc(1, sizeof(*entry)));
+
+	check(n <= LANE_ARGUMENTS_MAX);
+	entry->query = query;
+	entry->queued_ms = clock_monotonic_ms();
+	entry->coupon = coupon;
+	entry->n = n;
+	for (int i = 0; i < n; i++) {
+		entry->arguments[i] = arguments[i];
+		if (arguments[i].kind == POSTGRES_OF_TEXT && arguments[i].text)
+			entry->arguments[i] = postgres_text(checked(strdup(arguments[i].text)));
+		if (arguments[i].kind == POSTGRES_OF_ARRAY) {
+			entry->array = *arguments[i].array;
+			entry->arguments[i] = postgres_array(&entry->array);
+		}
+	}
+	STAILQ_INIT(&entry->askers);
+	return entry;
+}
+
+static void asker_add(struct lane_entry *entry, const struct lane_asker *asker)
+{
+	struct lane_asker *copy = checked(malloc(sizeof(*copy)));
+
+	*copy = *asker;
+	STAILQ_INSERT_TAIL(&entry->askers, copy, next);
+}
+
+int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
+	     const struct postgres_argument *arguments, lookup_fn *done, void *context)
+{
+	struct lane_entry *entry = NULL;
+
+	if (coupon)
+		HASH_FIND(hh, lane->by_coupon, &coupon, sizeof(coupon), entry);
+	if (!entry) {
+		entry = entry_new(query, coupon, n, arguments);
+		if (lane->n >= lane->max) {
+			entry_free(entry);
+			return -1;
+		}
+		STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+		lane->n++;
+		if (coupon)
+			HASH_ADD(hh, lane->by_coupon, coupon, sizeof(entry->coupon), entry);
+	}
+	asker_add(entry, &(struct lane_asker){ .done = done, .context = context });
+	return 0;
+}
+
+size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to)
+{
+	struct lane_entry *entry;
+	size_t taken = 0;
+
+	while (taken < n && (entry = STAILQ_FIRST(&lane->entries)) &&
+	       entry->queued_ms < before_ms) {
+		STAILQ_REMOVE_HEAD(&lane->entries, next);
+		if (entry->coupon)
+			HASH_DELETE(hh, lane->by_coupon, entry);
+		STAILQ_INSERT_TAIL(to, entry, next);
+		lane->n--;
+		taken++;
+	}
+	return taken;
+}
+
+void lane_list_end(struct lane_list *list, const PGresult *rows)
+{
+	struct lane_entry *entry;
+	struct lane_asker *asker;
+	int row = 0;
+
+	for (int ord = 1; (entry = STAILQ_FIRST(list)); ord++) {
+		int n = 0; /* rows of the receive with this number, from `row` on */
+
+		while (entry->receive.coupon && rows && row + n < PQntuples(rows) &&
+		       column_number(rows, row + n, "ord") == ord)
+			n++;
+		STAILQ_REMOVE_HEAD(list, next);
+		while ((asker = STAILQ_FIRST(&entry->askers))) {
+			STAILQ_REMOVE_HEAD(&entry->askers, next);
+			if (asker->done_receive)
+				asker->done_receive(asker->context, rows, row, n);
+			else
+				asker->done(asker->context, rows);
+			free(asker);
+		}
+		row += n;
+		entry_free(entry);
+	}
+}
 
 /* One session of PostgreSQL, and what its statement in flight is for: a query, or many. */
 struct lookup_session {
@@ -443,9 +561,13 @@ void lookup_close(struct lookup *lookup)
 	metrics_set(lookup->profile->up, 0);
 }
 
-/* `rc`: of lane_add(). */
-static int added(struct lookup *lookup, int rc)
+int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
+	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
 {
+	const struct lane_query *query = &queries[what];
+	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
+	int rc = lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments, done, context);
+
 	if (rc)
 		metrics_add(lookup->profile->refused, 1);
 	else
@@ -455,23 +577,27 @@ static int added(struct lookup *lookup, int rc)
 	return rc;
 }
 
-int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
-	       const struct postgres_argument *arguments, lookup_fn *done, void *context)
-{
-	const struct lane_query *query = &queries[what];
-	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
-
-	return added(lookup, lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments,
-				      done, context));
-}
-
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_receive_fn *done, void *context)
 {
 	const struct lane_query *query = &queries[what];
+	struct lane *lane = &lookup->lanes[query->lane];
+	struct lane_entry *entry;
 
-	return added(lookup,
-		     lane_add_receive(&lookup->lanes[query->lane], query, receive, done, context));
+	if (lane->n >= lane->max) {
+		metrics_add(lookup->profile->refused, 1);
+		return -1;
+	}
+	entry = entry_new(query, 0, 0, NULL);
+	entry->receive = *receive;
+	asker_add(entry, &(struct lane_asker){ .done_receive = done, .context = context });
+	STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+	lane->n++;
+
+	waiting_send(lookup);
+	if (lookup_waiting(lookup) > 0)
+		ticker_start(lookup->ticker);
+	return 0;
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)

@@ -362,7 +362,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the rows of one receive among those of many",
-        "gateway/read/lane.c",
+        "gateway/read/lookup.c",
         "\t\trow += n;\n",
         "",
         LOOKUP + "test_status_of_many_is_told_apart",
