@@ -38,10 +38,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_MS 250     /* of what the gateway looks after by itself */
+#define TICK_MS 250     /* between two looks at what has a time limit */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
-#define GATHER_MS 8       /* of requests for receives, beside many uses */
+#define GATHER_MS 8       /* how long requests for receives gather beside many uses */
 #define COMPARISONS_N 3   /* one for each lookup */
 #define COUPONS_MAX 65536 /* coupons that one process remembers */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
@@ -59,8 +59,8 @@ struct gateway {
 	struct redis_pool *redis;
 	struct replicas *replicas; /* NULL: none are waited for */
 	struct lookup *lookup;
-	struct lookup *reads; /* of what is only shown to users */
-	struct lookup *codes; /* of exchange codes */
+	struct lookup *reads; /* what is only shown to users */
+	struct lookup *codes; /* exchange codes */
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;

@@ -20,8 +20,8 @@
 #define LEAVE_MS 500        /* at most */
 #define REFUSED_MS 1000
 #define REFUSED_AGAIN_MS 60000 /* after Redis has refused that */
-#define REFUSED_MAX 512        /* of lua/refused.lua */
-#define REFUSED_NAME_SIZE 24   /* of an answer, with a colon */
+#define REFUSED_MAX 512        /* as lua/refused.lua takes */
+#define REFUSED_NAME_SIZE 24   /* an answer, with a colon */
 #define HOST_SIZE 128
 /*
  * While PostgreSQL is away. Keepers that have not read the marks for this long wait for the reports

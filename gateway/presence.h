@@ -47,19 +47,19 @@ struct presence {
 	const struct copies *copies;
 	struct key_records *key_records;
 	struct claim *claim;
-	const struct comparison *comparison; /* of these */
+	const struct comparison *comparison; /* between both stores */
 	char id[ULID_UUID_SIZE];
 	char place[PRESENCE_PLACE_SIZE];
 
 	/* Its own. */
 	enum report_state report;
-	uint64_t redis_connects;        /* to which it reports, or has reported */
-	size_t reports;                 /* in flight */
-	int has_failed;                 /* one of them, since it began */
-	char report_sha[SHA_SIZE];      /* of lua/report.lua, once Redis has named it; or empty */
-	int64_t again_ms;               /* REPORT_FAILED: when it begins anew */
+	uint64_t redis_connects;   /* to which it reports, or has reported */
+	size_t reports;            /* in flight */
+	int has_failed;            /* one of them, since it began */
+	char report_sha[SHA_SIZE]; /* hash of lua/report.lua, once Redis has named it; or empty */
+	int64_t again_ms;          /* REPORT_FAILED: when it begins anew */
 	char run_id[REDIS_RUN_ID_SIZE]; /* for the mark; empty: none is written */
-	char marked[REDIS_RUN_ID_SIZE]; /* of the last mark that was answered */
+	char marked[REDIS_RUN_ID_SIZE]; /* the last mark that was answered */
 	int is_other;                   /* another one than that is reported to */
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
 	int is_looking;                 /* whether the mark is still there, and for news */

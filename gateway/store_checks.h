@@ -25,11 +25,11 @@
 struct comparison {
 	struct redis_pool *redis;
 	struct lookup *lookup;
-	int is_first; /* of the gateway: it adopts, and logs */
+	int is_first; /* the first of the gateway adopts, and logs */
 
 	/* Its own. */
 	struct changes copy;
-	char installation[INSTALLATION_SIZE]; /* of PostgreSQL, as last read; empty: never */
+	char installation[INSTALLATION_SIZE]; /* PostgreSQL's, as last read; empty: never */
 	enum relation relation;
 	uint64_t connects;       /* the connections to PostgreSQL that are compared, or were */
 	uint64_t redis_connects; /* the connections to Redis over which `copy` was read */

@@ -13,7 +13,7 @@ STAILQ_HEAD(coupon_list, coupon);
 /* What is open: receives waiting, in a call, being looked up, or not confirmed. */
 struct admission {
 	struct admission_port port;
-	struct config limits; /* those of it that admission has */
+	struct config limits; /* the settings that admission needs */
 	struct waiters *waiters;
 	struct coupon_table coupons;
 	struct copies *copies;

@@ -23,7 +23,7 @@ struct admission_port {
 	int64_t (*now_ms)(void); /* monotonic */
 	void (*ulid_new)(struct ulid *ulid);
 
-	struct redis_pool *redis; /* of these: */
+	struct redis_pool *redis; /* the first argument of the next three */
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
 	 * one; 0: none may be sent now.

@@ -16,7 +16,7 @@ struct redis_link;
 
 /* Owned by admission until the port has sent it, then by the port until it ends. */
 struct call {
-	STAILQ_ENTRY(call) next; /* of the port */
+	STAILQ_ENTRY(call) next; /* in the list of the port */
 	struct coupon *coupon;
 	int64_t coupon_id;
 	struct ulid batch;
@@ -24,7 +24,7 @@ struct call {
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t sent_ms;  /* by the port's clock */
-	uint64_t forgets; /* of the admission, when it was made */
+	uint64_t forgets; /* how many times admission had forgotten answers when it was made */
 	int has_keys;     /* one of its requests has a key */
 	int has_codes;    /* one of its requests claims a code */
 	int has_traces;   /* one of its requests is traced */
@@ -69,7 +69,7 @@ struct bundle {
 	STAILQ_ENTRY(bundle) next;
 	struct call_list calls;
 	size_t calls_n;
-	size_t requests; /* of all calls */
+	size_t requests; /* in all calls */
 	/* Owned by the port while the bundle is in flight. */
 	struct redis_pool *pool;
 	struct redis_link *link;

@@ -44,7 +44,7 @@ struct redis_link {
 	int port;
 	redisAsyncContext *async; /* NULL when down */
 	enum link_state state;
-	int64_t since_ms; /* of the state */
+	int64_t since_ms; /* when the state began */
 	int64_t retry_ms; /* LINK_DOWN: when to connect again */
 	struct backoff backoff;
 	struct ticker *ticker; /* while it is not ready, or a command is in flight */
@@ -280,17 +280,13 @@ static void link_connect(struct redis_link *link)
 	redisAsyncSetDisconnectCallback(async, on_disconnect);
 }
 
-int redis_link_has_unsent(const struct redis_link *link)
+int redis_link_flush(struct redis_link *link)
 {
-	return link->unflushed && link->state == LINK_READY;
-}
-
-void redis_link_flush(struct redis_link *link)
-{
-	if (!redis_link_has_unsent(link))
-		return;
+	if (!link->unflushed || link->state != LINK_READY)
+		return 0;
 	link->unflushed = 0;
 	redisAsyncHandleWrite(link->async);
+	return 1;
 }
 
 size_t redis_link_in_flight(const struct redis_link *link)

@@ -28,15 +28,15 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	char unsettled_max[NUMBER_SIZE];   /* of one coupon in its outbox: none is added */
-	struct bundle_list unsent;         /* until the end of the loop's turn */
-	struct bundle *last;               /* of these; NULL: none */
-	size_t bundles;                    /* unsent, or in flight */
-	size_t calls;                      /* of these bundles */
-	int64_t sent_ms;                   /* the last bundle */
-	struct event *wake;                /* the loop's turn after a pause */
-	struct bundle_command command;     /* the one that is being sent */
-	const struct redis_link *deciding; /* whose reply is being taken; NULL: none */
+	char unsettled_max[NUMBER_SIZE]; /* with so many of a coupon in its outbox none is added */
+	struct bundle_list unsent;       /* until the end of the loop's turn */
+	struct bundle *last;             /* the last of `unsent`; NULL: none */
+	size_t bundles;                  /* unsent, or in flight */
+	size_t calls;                    /* in these bundles */
+	int64_t sent_ms;                 /* the last bundle */
+	struct event *wake;              /* the loop's turn after a pause */
+	struct bundle_command command;   /* the one that is being sent */
+	const struct redis_link *deciding; /* the one whose reply is being taken; NULL: none */
 };
 
 static void on_wake(evutil_socket_t fd, short what, void *data)
@@ -234,14 +234,9 @@ void redis_pool_flush(struct redis_pool *pool)
 		metrics_add(METRIC_CALLS, 1);
 		metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 	}
-	for (size_t i = 0; i < pool->links_n; i++) {
-		struct redis_link *link = pool->links[i];
-
-		if (!redis_link_has_unsent(link))
-			continue;
-		redis_link_flush(link);
-		fault_point(FAULT_GATEWAY_AFTER_SEND);
-	}
+	for (size_t i = 0; i < pool->links_n; i++)
+		if (redis_link_flush(pool->links[i]))
+			fault_point(FAULT_GATEWAY_AFTER_SEND);
 }
 
 void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,

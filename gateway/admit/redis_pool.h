@@ -48,7 +48,7 @@ void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
 struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */
 uint64_t redis_pool_connects(const struct redis_pool *pool);
-uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* of all of them */
+uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* all of them */
 /*
  * The process of Redis that all connections are ready to use; NULL: one is not ready, or they lead
  * to different ones. Then a reply of an earlier process may still arrive over one of them.
@@ -67,4 +67,5 @@ void redis_pool_flush(struct redis_pool *pool);
 int redis_pool_is_idle(const struct redis_pool *pool); /* nothing is in flight */
 /* NULL when all connections are ready, else the reason. */
 const char *redis_pool_trouble(const struct redis_pool *pool);
-const char *redis_pool_issue_trouble(const struct redis_pool *pool); /* of link.h */
+const char *redis_pool_issue_trouble(
+	const struct redis_pool *pool); /* redis_link_issue_trouble() */

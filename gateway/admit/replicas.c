@@ -52,18 +52,18 @@ struct replicas {
 	int64_t timeout_ms;
 	struct held_list held, covered; /* by the WAIT in flight */
 	int is_asking;                  /* a round is in flight */
-	int64_t begun_offset;           /* of all that is covered; < 0: no reply */
-	int64_t answered_offset;        /* of all that was answered */
-	int waits_for;                  /* replicas, in the WAIT in flight */
-	int online;                     /* replicas to wait for; < 0: no reply */
-	int fit;                        /* of these, those that may be promoted, */
-	int lacking;                    /* and those of them that lack what is covered */
-	char unfit[NAME_SIZE];          /* one that is online and may not be promoted; "": none */
-	int is_set;                     /* the write that it waits for was made */
-	char error[TROUBLE_SIZE];       /* of WAIT */
+	int64_t begun_offset;     /* Redis had all that is covered at this one; < 0: no reply */
+	int64_t answered_offset;  /* and all that was answered at this one */
+	int waits_for;            /* replicas, in the WAIT in flight */
+	int online;               /* replicas to wait for; < 0: no reply */
+	int fit;                  /* those among them that may be promoted, */
+	int lacking;              /* and those of them that lack what is covered */
+	char unfit[NAME_SIZE];    /* one that is online and may not be promoted; "": none */
+	int is_set;               /* the write that it waits for was made */
+	char error[TROUBLE_SIZE]; /* what WAIT has returned; "": a number */
 	int is_short;
 	int64_t ended_ms;  /* the last round */
-	uint64_t connects; /* of the link */
+	uint64_t connects; /* redis_link_connects(), as last seen */
 	char trouble[TROUBLE_SIZE];
 };
 

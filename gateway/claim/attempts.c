@@ -42,7 +42,7 @@ struct taken {
 
 struct shared {
 	shared_word all;
-	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
+	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* by process */
 };
 
 static struct shared *shared;

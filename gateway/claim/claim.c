@@ -60,7 +60,7 @@ struct catalogue_content {
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
-	struct key_file_stamp stamp; /* of the file of keys, before it was read */
+	struct key_file_stamp stamp; /* the file of keys before it was read */
 };
 
 /*
@@ -80,7 +80,7 @@ struct catalogue {
 /* A request that has taken from its budgets (attempts.h), until its code is judged. */
 struct guess {
 	struct request *request;
-	size_t ticket; /* of its attempt */
+	size_t ticket; /* what it has taken */
 };
 
 struct claim {

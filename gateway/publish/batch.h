@@ -28,10 +28,10 @@ struct batch {
 	STAILQ_ENTRY(batch) next;
 	struct ulid ulid;
 	enum batch_way way;
-	int64_t coupon;    /* of the receives */
+	int64_t coupon;    /* the receives' */
 	size_t receives;   /* how many it accepted, or names */
 	int wants_outcome; /* a client waits for it: the worker sends it back */
-	struct copy copy;  /* of the event loop: receives that are not confirmed */
+	struct copy copy;  /* the event loop's: receives that are not confirmed */
 	size_t body_len;
 	char body[]; /* the message, byte for byte as in the outbox */
 };
@@ -49,8 +49,8 @@ struct packet {
 	struct batch_list batches; /* at least one; its first names the message */
 	size_t batches_n;
 	size_t receives;
-	size_t bytes;      /* of the body */
-	int wants_outcome; /* of one of them at least */
+	size_t bytes;      /* the size of the body */
+	int wants_outcome; /* one batch at least does */
 };
 
 /* Takes batches from the head of the list, as many as fit. The list is not empty. */

@@ -54,15 +54,16 @@ struct publisher {
 	/* … to here; the rest is the thread's own */
 
 	struct rabbit_publisher *amqp;
-	struct rabbit_link *link; /* of `amqp` */
+	struct rabbit_link *link; /* that `amqp` uses */
 	struct publish_lane lanes[BATCH_WAYS];
 	struct batch_list again;    /* failed, in order; published before what is pending */
 	struct batch_list finished; /* confirmed */
 	struct reply_message_list arrived;
-	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
-	size_t turn;                          /* the lane of the last packet */
-	char *buffer;                         /* of PACKED_BYTES_MAX */
-	uint64_t cuts;                        /* the state of the link in the metrics */
+	char installation
+		[INSTALLATION_SIZE]; /* what is published belongs to it; empty: not known */
+	size_t turn;                 /* the lane of the last packet */
+	char *buffer;                /* PACKED_BYTES_MAX large */
+	uint64_t cuts;               /* the state of the link in the metrics */
 };
 
 #define WINDOW_MAX 2000      /* messages published and not confirmed */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INFLIGHT_PART 4 /* of what a process may have in flight: the rest is left to issuing */
+#define INFLIGHT_PART 4 /* a fourth of what a process may have in flight: the rest is for issuing */
 
 /*
  * Requests for receives of one user and coupon. A worker makes operations on one receive wait for

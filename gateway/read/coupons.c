@@ -15,9 +15,9 @@
 #define OFFERS_AGAIN_MS 1000 /* as long as PostgreSQL does not have the version, or failed */
 
 struct offer {
-	int64_t id; /* of the coupon */
+	int64_t id; /* the coupon's */
 	UT_hash_handle hh;
-	int64_t version; /* of the members; 0: they were never read */
+	int64_t version; /* the terms that the members show; 0: they were never read */
 	cJSON *members;
 	int64_t asked_for; /* version, by the last look-up */
 	int has_failed;    /* it did */
@@ -175,7 +175,7 @@ void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker
 		asker->done(asker->context, members_known(offer, asker->version));
 }
 
-#define PAGE_BYTES 131072 /* of the rows of a page, so that clients can read it in time */
+#define PAGE_BYTES 131072 /* rows of a page: so clients can read it in time */
 #define ROW_BYTES 256     /* the names of the members, and the user */
 
 /*

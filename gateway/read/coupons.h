@@ -25,7 +25,7 @@ struct offers {
 
 struct offer_asker {
 	STAILQ_ENTRY(offer_asker) next;
-	int64_t version; /* of the terms that it wants */
+	int64_t version; /* which terms it wants */
 	/* The members for a reply, lent; NULL: they are not known. */
 	void (*done)(void *context, const cJSON *members);
 	void *context;

@@ -103,7 +103,7 @@ static const struct lane_query {
 
 struct lane_asker {
 	STAILQ_ENTRY(lane_asker) next;
-	lookup_fn *done; /* of a query or a coupon */
+	lookup_fn *done; /* a query's or a coupon's */
 	lookup_receive_fn *done_receive;
 	void *context;
 };

@@ -59,7 +59,7 @@ enum lookup_query {
 	LOOKUP_ALIVE,    /* gateway_alive, which writes, as the next one */
 	LOOKUP_GONE,     /* gateway_gone */
 	LOOKUP_KEYS,     /* key_news */
-	LOOKUP_LISTEN,   /* of itself */
+	LOOKUP_LISTEN,   /* a text in lookup.c */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
 	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
@@ -70,7 +70,7 @@ enum lookup_query {
 	LOOKUP_OFFER,         /* coupon_offer */
 	LOOKUP_QUOTE,         /* quote */
 	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
-	LOOKUP_STATUS_COUPON, /* the same for `status` */
+	LOOKUP_STATUS_COUPON, /* as LOOKUP_COUPON, for `status` */
 	LOOKUP_QUERIES
 };
 
@@ -135,7 +135,7 @@ struct lane_entry {
 	STAILQ_HEAD(, lane_asker) askers;
 	int n;
 	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
-	struct postgres_array array; /* of the one argument that is an array */
+	struct postgres_array array; /* the one argument that is an array */
 	int64_t coupon;              /* 0: a query, or a receive */
 	struct receive receive;      /* its coupon 0: a query, or a coupon */
 	UT_hash_handle hh;           /* while it waits */
@@ -146,7 +146,7 @@ STAILQ_HEAD(lane_list, lane_entry);
 struct lane {
 	size_t max, n;
 	struct lane_list entries;
-	struct lane_entry *by_coupon; /* the same coupons */
+	struct lane_entry *by_coupon; /* those among them with a coupon */
 };
 
 void lane_init(struct lane *lane, size_t max);

@@ -21,9 +21,9 @@ struct query {
 	/* by Redis and PostgreSQL, a receive that neither of them holds was not accepted */
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
-	char *records; /* of the user, from Redis; NULL: none */
+	char *records; /* the user's, from Redis; NULL: none */
 	struct redis_link *link;        /* to Redis; NULL: none */
-	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that had the records */
+	char run_id[REDIS_RUN_ID_SIZE]; /* the process that had the records */
 	/* For `coupon`: */
 	cJSON *object; /* the reply, before the offer is known */
 	struct offer_asker asker;

@@ -201,19 +201,17 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	return 0;
 }
 
-void redis_link_flush(struct redis_link *link)
+int redis_link_flush(struct redis_link *link)
 {
 	struct command *command;
 
+	if (STAILQ_EMPTY(&link->unsent))
+		return 0;
 	STAILQ_FOREACH (command, &link->unsent, next)
 		command->at = world.now + world.options.network_us;
 	STAILQ_CONCAT(&link->queued, &link->unsent);
 	redis_wake(link);
-}
-
-int redis_link_has_unsent(const struct redis_link *link)
-{
-	return !STAILQ_EMPTY(&link->unsent);
+	return 1;
 }
 
 size_t redis_link_in_flight(const struct redis_link *link)
