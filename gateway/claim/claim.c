@@ -422,7 +422,7 @@ static void waiting_take(struct claim *claim, struct request_list *again, size_t
 	struct request *request;
 	size_t n = 0;
 
-	while (n < FIND_MAX && claim->asked_n + n<TEXTS_MAX && * tries> 0 &&
+	while (*tries > 0 && n < FIND_MAX && claim->asked_n + n < TEXTS_MAX &&
 	       (request = fair_queue_take(claim->waiting))) {
 		struct attempt attempt;
 
