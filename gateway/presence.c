@@ -248,8 +248,8 @@ static void knows_tell(struct presence *presence)
 	if (records->told_n >= presence->news_keys)
 		keys = presence->news;
 	else if (records->asked_n >= presence->news_keys && !records->is_asked)
-		presence->news_keys = key_records_ask(
-			presence->key_records); /* no store could tell */
+		/* no store could tell */
+		presence->news_keys = key_records_ask(presence->key_records);
 	if (claim_codes_has(presence->claim, presence->news_codes))
 		codes = presence->news;
 	if (presence->knows_terms == presence->news && keys == presence->knows_keys &&
@@ -285,6 +285,7 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 	const char *set_uncopied[] = { "EVAL",       SET_WITHOUT_MEMORY, "1",
 				       UNCOPIED_KEY, presence->id,       number };
 	const char *no_uncopied[] = { "HDEL", UNCOPIED_KEY, presence->id };
+	const char *is_first = presence->is_recorded ? "false" : "true";
 	const char *run_id;
 	size_t uncopied;
 
@@ -293,14 +294,11 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 	if (row_is_due(presence, now_ms)) {
 		presence->lookup_connects = lookup_connects_n(presence->lookup);
 		presence->alive_ms = now_ms + ROW_AGAIN_MS;
-		presence->is_asking =
-			lookup_ask(presence->lookup, LOOKUP_ALIVE,
-				   POSTGRES_ARGUMENTS(postgres_text(presence->id),
-						      postgres_text(presence->place),
-						      postgres_text(presence->is_recorded
-									    ? "false"
-									    : "true")),
-				   on_alive, presence) == 0;
+		presence->is_asking = lookup_ask(presence->lookup, LOOKUP_ALIVE,
+						 POSTGRES_ARGUMENTS(postgres_text(presence->id),
+								    postgres_text(presence->place),
+								    postgres_text(is_first)),
+						 on_alive, presence) == 0;
 	}
 
 	if (report_is_due(presence, now_ms)) {

@@ -162,35 +162,6 @@ static void delivered(void *context, size_t source, uint64_t tag, struct envelop
 	envelope_free(envelope);
 }
 
-static void packet_publish(struct publisher *publisher, struct packet *packet)
-{
-	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
-							 AMQP_BASIC_CORRELATION_ID_FLAG };
-	const struct batch *first = STAILQ_FIRST(&packet->batches);
-	const struct rabbit_queue_place *place = place_of(packet);
-	amqp_bytes_t body = { .len = packet->bytes,
-			      .bytes = packet_body(packet, publisher->buffer) };
-	char ulid[ULID_SIZE];
-
-	properties.content_type = amqp_cstring_bytes("application/json");
-	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
-	if (*publisher->installation) {
-		properties._flags |= AMQP_BASIC_APP_ID_FLAG;
-		properties.app_id = amqp_cstring_bytes(publisher->installation);
-	}
-	if (packet->wants_outcome) {
-		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
-		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
-	}
-	if (first->way == BATCH_USES) {
-		properties._flags |= AMQP_BASIC_TYPE_FLAG;
-		properties.type = amqp_cstring_bytes(AMQP_USE_TYPE);
-	}
-	metrics_add(METRIC_PUBLISHED, 1);
-	rabbit_publisher_send(publisher->amqp, place->exchange, place->routing_key, &properties,
-			      body, packet);
-}
-
 /*
  * When the next packet of the lane may go; INT64_MAX: there is none.
  *
@@ -255,15 +226,40 @@ static void pending_publish(struct publisher *publisher)
 			lane->burst_receives = 0;
 		}
 	}
+
 	for (int n = 0;
 	     n < BURST_MESSAGES && rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
 	     rabbit_publisher_ready(publisher->amqp) && (lane = lane_next(publisher, now_ms));
 	     n++) {
 		struct packet *packet = packet_take(&lane->pending);
+		const struct batch *first = STAILQ_FIRST(&packet->batches);
+		const struct rabbit_queue_place *place = place_of(packet);
+		amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
+								 AMQP_BASIC_CORRELATION_ID_FLAG };
+		amqp_bytes_t body = { .len = packet->bytes,
+				      .bytes = packet_body(packet, publisher->buffer) };
+		char ulid[ULID_SIZE];
+
+		properties.content_type = amqp_cstring_bytes("application/json");
+		properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
+		if (*publisher->installation) {
+			properties._flags |= AMQP_BASIC_APP_ID_FLAG;
+			properties.app_id = amqp_cstring_bytes(publisher->installation);
+		}
+		if (packet->wants_outcome) {
+			properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
+			properties.reply_to = amqp_cstring_bytes(REPLY_TO);
+		}
+		if (first->way == BATCH_USES) {
+			properties._flags |= AMQP_BASIC_TYPE_FLAG;
+			properties.type = amqp_cstring_bytes(AMQP_USE_TYPE);
+		}
 
 		lane->burst_receives += packet->receives;
 		lane->rate.receives += packet->receives;
-		packet_publish(publisher, packet);
+		metrics_add(METRIC_PUBLISHED, 1);
+		rabbit_publisher_send(publisher->amqp, place->exchange, place->routing_key,
+				      &properties, body, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(publisher->link);
 	}

@@ -86,34 +86,6 @@ void member_receive(cJSON *object, const struct receive *receive, int slot)
 	cJSON_AddNumberToObject(object, "slot", slot);
 }
 
-/*
- * The first in the table is the least recently used, which is forgotten for a new one. NULL: it is
- * being looked up.
- */
-static struct offer *offer_get(struct offers *offers, int64_t coupon)
-{
-	struct offer *offer;
-
-	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
-	if (offer) {
-		HASH_DEL(offers->by_id, offer);
-	} else {
-		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
-			if (offers->by_id->is_asked)
-				return NULL;
-			offer = offers->by_id;
-			HASH_DEL(offers->by_id, offer);
-			cJSON_Delete(offer->members);
-			free(offer);
-		}
-		offer = checked(calloc(1, sizeof(*offer)));
-		offer->id = coupon;
-		STAILQ_INIT(&offer->askers);
-	}
-	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
-	return offer;
-}
-
 /* Members of an older version are shown if they are all that PostgreSQL has, not if it failed. */
 static const cJSON *members_known(const struct offer *offer, int64_t version)
 {
@@ -147,14 +119,30 @@ static void on_offer_row(void *context, const PGresult *rows)
 
 void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker)
 {
-	struct offer *offer = offer_get(offers, coupon);
+	struct offer *offer;
 	int64_t after_ms;
 	int had_failed;
 
-	if (!offer) {
-		asker->done(asker->context, NULL);
-		return;
+	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
+	if (offer) {
+		HASH_DEL(offers->by_id, offer);
+	} else {
+		/* The first in the table is the least recently used: it is forgotten for a new one. */
+		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
+			offer = offers->by_id;
+			if (offer->is_asked) {
+				asker->done(asker->context, NULL);
+				return;
+			}
+			HASH_DEL(offers->by_id, offer);
+			cJSON_Delete(offer->members);
+			free(offer);
+		}
+		offer = checked(calloc(1, sizeof(*offer)));
+		offer->id = coupon;
+		STAILQ_INIT(&offer->askers);
 	}
+	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
 	had_failed = offer->has_failed;
 
 	/* PostgreSQL is asked for that version, or whether there is another one. */
