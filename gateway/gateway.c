@@ -347,54 +347,42 @@ static int on_tick(void *context)
 	return 1;
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *data)
+static void on_signal(evutil_socket_t signal, short what, void *data)
 {
 	struct gateway *gateway = data;
 	int64_t drain_s = gateway->config->drain_s;
 
 	(void)what;
+	if (signal == SIGHUP) {
+		intake_reload(gateway->intake);
+		return;
+	}
+	if (signal == GATEWAY_GIVE_UP) {
+		gateway->signals = SIGNALS_GIVE_UP;
+		return;
+	}
+	if (signal == GATEWAY_FINISH) {
+		gateway->drain_until_ms = clock_monotonic_ms();
+		stop(gateway, signal);
+		return;
+	}
+
+	/* SIGTERM or SIGINT */
 	if (gateway->drain_until_ms) {
 		if (gateway->config->processes > 1)
 			return;
-		stop(gateway, fd);
+		stop(gateway, signal);
 		gateway->signals++;
 		return;
 	}
 	gateway->signals = 1;
 	gateway->drain_until_ms = clock_monotonic_ms() + drain_s * 1000;
 	if (drain_s == 0) {
-		stop(gateway, fd);
+		stop(gateway, signal);
 		return;
 	}
-	log_info("draining", LOG_I("signal", fd), LOG_I("seconds", drain_s));
+	log_info("draining", LOG_I("signal", signal), LOG_I("seconds", drain_s));
 	intake_drain(gateway->intake);
-}
-
-static void on_finish(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)what;
-	gateway->drain_until_ms = clock_monotonic_ms();
-	stop(gateway, fd);
-}
-
-static void on_give_up(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)fd;
-	(void)what;
-	gateway->signals = SIGNALS_GIVE_UP;
-}
-
-static void on_hangup(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)fd;
-	(void)what;
-	intake_reload(gateway->intake);
 }
 
 /* Names each receive of a batch that nobody has any more. */
@@ -469,25 +457,21 @@ static int may_end(struct gateway *gateway)
 	return presence_leave(&gateway->presence, now_ms);
 }
 
-static void event_begin(struct gateway *gateway, int fd, short what, event_callback_fn callback)
-{
-	event_add(checked(event_new(gateway->base, fd, what | EV_PERSIST, callback, gateway)),
-		  NULL);
-}
-
 static void loop(struct gateway *gateway, int publisher_fd)
 {
+	static const int signals[] = { SIGTERM, SIGINT, GATEWAY_FINISH, GATEWAY_GIVE_UP, SIGHUP };
 	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, on_tick, gateway);
 	struct ticker *busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
 	struct request *request;
 	int64_t now_ms;
 
-	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
-	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
-	event_begin(gateway, GATEWAY_FINISH, EV_SIGNAL, on_finish);
-	event_begin(gateway, GATEWAY_GIVE_UP, EV_SIGNAL, on_give_up);
-	event_begin(gateway, SIGHUP, EV_SIGNAL, on_hangup);
-	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		event_add(checked(event_new(gateway->base, signals[i], EV_SIGNAL | EV_PERSIST,
+					    on_signal, gateway)),
+			  NULL);
+	event_add(checked(event_new(gateway->base, publisher_fd, EV_READ | EV_PERSIST, on_publisher,
+				    gateway)),
+		  NULL);
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
