@@ -56,8 +56,8 @@ struct call_reply {
 };
 
 /*
- * The calls that go to Redis together, in one run of lua/issue.lua. Every run costs Redis as much as
- * several requests, and every call in it more than a request. No I/O.
+ * The calls that go to Redis together, in one run of lua/issue.lua. Every run costs Redis as much
+ * as several requests, and every call in it more than a request. No I/O.
  */
 
 #define BUNDLE_CALLS_MAX 48

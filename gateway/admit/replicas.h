@@ -23,7 +23,7 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 struct held {
 	struct request *request;
 
-	/* The request's answer; `unknown` with the same receive if too few replicas got it in time. */
+	/* The request's answer; `unknown` with the same receive if too few have it in time. */
 	struct result result;
 
 	/* Or an object, which is taken over, and its status; `unavailable` if too few have it. */

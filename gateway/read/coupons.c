@@ -127,7 +127,7 @@ void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker
 	if (offer) {
 		HASH_DEL(offers->by_id, offer);
 	} else {
-		/* The first in the table is the least recently used: it is forgotten for a new one. */
+		/* The first is the least recently used: it is forgotten for a new one. */
 		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
 			offer = offers->by_id;
 			if (offer->is_asked) {

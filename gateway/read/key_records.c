@@ -114,7 +114,7 @@ static int rows_ask(struct key_look *look)
 			  on_rows, look);
 }
 
-/* The look or question of Redis has ended. If that could not tell, a question goes to PostgreSQL. */
+/* Redis was asked. If it could not tell, a question goes to PostgreSQL. */
 static void redis_end(struct key_look *look, int is_told)
 {
 	struct key_records *records = look->records;

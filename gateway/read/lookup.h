@@ -17,8 +17,8 @@
  *
  * PostgreSQL may be put back to an earlier moment, or be of another installation than Redis, and
  * what it says then is not final. So after each new connection look-ups wait until its numbers were
- * compared (gateway/store_checks.h), and fail while that is so. What was sent before that was noticed
- * fails too, whatever it has found.
+ * compared (store_checks.h), and fail while that is so. What was sent before that was noticed fails
+ * too, whatever it has found.
  */
 #pragma once
 
