@@ -154,35 +154,6 @@ static void round_end(struct replicas *replicas, int is_replicated, const char *
 	covered_end(replicas, is_replicated);
 }
 
-/*
- * Looks at each replica that is online, was heard of in the last seconds, and has what was
- * answered.
- */
-static void replicas_look(struct replicas *replicas, const char *info)
-{
-	char host[SENTINEL_HOST_SIZE], state[32];
-	long long offset;
-	int port, lag;
-
-	replicas->online = replicas->fit = replicas->lacking = 0;
-	replicas->unfit[0] = '\0';
-	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
-		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
-			   host, &port, state, &offset, &lag) != 5 ||
-		    strcmp(state, "online") != 0 || lag > SILENT_S ||
-		    offset < replicas->answered_offset)
-			continue;
-		replicas->online++;
-		if (replicas->sentinels &&
-		    !sentinels_may_promote(replicas->sentinels, host, port)) {
-			snprintf(replicas->unfit, NAME_SIZE, "%s:%d", host, port);
-			continue;
-		}
-		replicas->fit++;
-		replicas->lacking += offset < replicas->begun_offset;
-	}
-}
-
 static void on_info_before(void *context, const redisReply *reply)
 {
 	static const char name[] = "\nmaster_repl_offset:";
@@ -214,13 +185,35 @@ static void on_wait(void *context, const redisReply *reply)
 /* What the second INFO tells decides. */
 static void on_info_after(void *context, const redisReply *reply)
 {
+	char host[SENTINEL_HOST_SIZE], state[32], trouble[TROUBLE_SIZE] = "";
 	struct replicas *replicas = context;
-	char trouble[TROUBLE_SIZE] = "";
+	const char *line = NULL;
+	long long offset;
+	int port, lag;
 
+	/* Each replica counts that is online, was heard of lately, and has what was answered. */
 	replicas->online = -1;
 	replicas->fit = replicas->lacking = 0;
-	if (reply && reply->type == REDIS_REPLY_STRING)
-		replicas_look(replicas, reply->str);
+	if (reply && reply->type == REDIS_REPLY_STRING) {
+		replicas->online = 0;
+		replicas->unfit[0] = '\0';
+		line = strstr(reply->str, "\nslave");
+	}
+	for (; line; line = strstr(line + 1, "\nslave")) {
+		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
+			   host, &port, state, &offset, &lag) != 5 ||
+		    strcmp(state, "online") != 0 || lag > SILENT_S ||
+		    offset < replicas->answered_offset)
+			continue;
+		replicas->online++;
+		if (replicas->sentinels &&
+		    !sentinels_may_promote(replicas->sentinels, host, port)) {
+			snprintf(replicas->unfit, NAME_SIZE, "%s:%d", host, port);
+			continue;
+		}
+		replicas->fit++;
+		replicas->lacking += offset < replicas->begun_offset;
+	}
 	metrics_set(METRIC_REPLICAS, replicas->fit);
 
 	if (replicas->begun_offset < 0 || replicas->online < 0)

@@ -276,24 +276,6 @@ static void pending_add(struct publisher *publisher, struct batch_list *list)
 	}
 }
 
-static int64_t sleep_until_ms(const struct publisher *publisher)
-{
-	int64_t now_ms = clock_monotonic_ms(), due_ms = INT64_MAX,
-		until_ms = rabbit_link_deadline_ms(publisher->link, now_ms);
-
-	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
-		int64_t lane_ms = lane_due_ms(publisher, way);
-
-		due_ms = lane_ms < due_ms ? lane_ms : due_ms;
-	}
-	if (!rabbit_link_up(publisher->link) || rabbit_link_blocked(publisher->link) ||
-	    due_ms == INT64_MAX)
-		return until_ms;
-	if (due_ms <= now_ms) /* the broker takes no more now */
-		due_ms = now_ms + BURST_MS;
-	return due_ms < until_ms ? due_ms : until_ms;
-}
-
 /* Exchanges the lists with the event loop. Returns whether something was exchanged. */
 static int lists_exchange(struct publisher *publisher)
 {
@@ -321,6 +303,7 @@ static void *thread_main(void *data)
 {
 	struct publisher *publisher = data;
 	struct pollfd link = { .events = POLLIN };
+	int64_t now_ms, due_ms, until_ms;
 	uint64_t cuts;
 
 	do {
@@ -341,11 +324,26 @@ static void *thread_main(void *data)
 		metrics_set(METRIC_AMQP_BLOCKED, rabbit_link_blocked(publisher->link));
 		publisher->cuts = cuts;
 
-		if (!lists_exchange(publisher) && !publisher->thread.stops) {
-			link.fd = rabbit_link_fd(publisher->link);
-			thread_pause(&publisher->thread, sleep_until_ms(publisher), &link, 1);
-			lists_exchange(publisher);
+		if (lists_exchange(publisher) || publisher->thread.stops)
+			continue;
+
+		/* Sleeps until the connection has something to do, or the next packet may go. */
+		now_ms = clock_monotonic_ms();
+		due_ms = INT64_MAX;
+		for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
+			int64_t lane_ms = lane_due_ms(publisher, way);
+
+			due_ms = lane_ms < due_ms ? lane_ms : due_ms;
 		}
+		if (due_ms <= now_ms) /* the broker takes no more now */
+			due_ms = now_ms + BURST_MS;
+		until_ms = rabbit_link_deadline_ms(publisher->link, now_ms);
+		if (rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
+		    due_ms < until_ms)
+			until_ms = due_ms;
+		link.fd = rabbit_link_fd(publisher->link);
+		thread_pause(&publisher->thread, until_ms, &link, 1);
+		lists_exchange(publisher);
 	} while (!publisher->thread.stops);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;
