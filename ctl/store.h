@@ -130,7 +130,7 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE]);
 /*
  * Waits, after a change is in both stores, until every gateway that is there knows it: so the next
  * request of the operator finds it. Gateways read its number in Redis, and say there up to which
- * number they know changes of the kind (gateway/stores.h). Returns 0; or CTL_UNKNOWN after a
+ * number they know changes of the kind (gateway/presence.h). Returns 0; or CTL_UNKNOWN after a
  * warning that names those that have not said so in STORE_NEWS_WAIT_MS. One that PostgreSQL has not
  * heard of for 7 s is left out; with STORE_NEWS_KEYS it is named for COPIES_SILENT_S, because a
  * process that hangs may still answer the owner of a revoked key once.

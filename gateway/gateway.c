@@ -9,7 +9,6 @@
 #include "common/rabbit/topology.h"
 #include "common/redis/client.h"
 #include "common/serve/loop.h"
-#include "coupon/restore.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
 #include "gateway/admit/redis_pool.h"
@@ -27,11 +26,10 @@
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
-#include "gateway/stores.h"
-#include "gateway/use/quote.h"
-#include "gateway/use/uses.h"
-
-#include "embed.h"
+#include "gateway/outbox_copies.h"
+#include "gateway/presence.h"
+#include "gateway/store_checks.h"
+#include "gateway/publish/use_requests.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -40,10 +38,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_MS 250     /* of what the gateway looks after by itself */
+#define TICK_MS 250     /* between two looks at what has a time limit */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
-#define GATHER_MS 8       /* of requests for receives, beside many uses */
+#define GATHER_MS 8       /* how long requests for receives gather beside many uses */
 #define COMPARISONS_N 3   /* one for each lookup */
 #define COUPONS_MAX 65536 /* coupons that one process remembers */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
@@ -61,14 +59,15 @@ struct gateway {
 	struct redis_pool *redis;
 	struct replicas *replicas; /* NULL: none are waited for */
 	struct lookup *lookup;
-	struct lookup *reads; /* of what is only shown to users */
-	struct lookup *codes; /* of exchange codes */
+	struct lookup *reads; /* what is only shown to users */
+	struct lookup *codes; /* exchange codes */
 	struct publisher *publisher;
 	struct waiters *waiters;
 	struct admission *admission;
 	struct copies *copies;
+	struct outbox_copies outbox;
 	struct claim *claim;
-	struct uses *uses;
+	struct use_requests *uses;
 	struct status_parts status;
 	struct offers offers;
 	struct fair_queue *queue; /* reads that wait for Redis */
@@ -76,7 +75,7 @@ struct gateway {
 	int64_t receives_ms; /* when requests for receives were last sent to Redis */
 	struct weak_settings weak_settings;
 	struct comparison comparisons[COMPARISONS_N];
-	struct known known;
+	struct presence presence;
 	struct json_arena *arena; /* for replies of workers */
 	struct reply reply;       /* that is being read */
 	const struct config *config;
@@ -93,32 +92,6 @@ static int is_foreign(const struct gateway *gateway)
 	return gateway->comparisons[0].relation == RELATION_FOREIGN;
 }
 
-/* Sends to Redis what waits for it, as much as it may have. */
-static void reads_flush(struct gateway *gateway)
-{
-	struct request *request;
-
-	while (gateway->reads_in_redis < REDIS_READS_MAX &&
-	       (request = fair_queue_take(gateway->queue))) {
-		gateway->reads_in_redis++;
-		status_answer(&gateway->status, request);
-	}
-}
-
-/*
- * Beside many uses requests gather for GATHER_MS: a call of Redis costs about the same with one of
- * them as with several. Uses have deadlines, so there is another turn within BUSY_TICK_MS.
- */
-static void receives_flush(struct gateway *gateway)
-{
-	int64_t now_ms = clock_monotonic_ms();
-
-	if (uses_are_full(gateway->uses) && now_ms - gateway->receives_ms < GATHER_MS)
-		return;
-	gateway->receives_ms = now_ms;
-	admission_flush(gateway->admission);
-}
-
 /* Why nothing can be issued, or NULL. */
 static const char *issue_trouble(const struct gateway *gateway)
 {
@@ -126,31 +99,26 @@ static const char *issue_trouble(const struct gateway *gateway)
 		return RELATION_FOREIGN_TEXT;
 	if (replicas_trouble(gateway->replicas))
 		return "too few replicas have what Redis has";
-	return known_may_issue(&gateway->known, clock_monotonic_ms()) ? NULL : STARTING_TEXT;
-}
-
-/* Why a use would not be executed at present, or NULL. */
-static const char *use_trouble(const struct gateway *gateway)
-{
-	char trouble[TROUBLE_SIZE];
-
-	if (is_foreign(gateway))
-		return RELATION_FOREIGN_TEXT;
-	if (redis_pool_trouble(gateway->redis))
-		return "Redis is unreachable: nothing was done";
-	publisher_trouble(gateway->publisher, trouble, sizeof(trouble));
-	return *trouble ? "RabbitMQ takes no messages: nothing was done" : NULL;
+	return presence_may_issue(&gateway->presence, clock_monotonic_ms()) ? NULL : STARTING_TEXT;
 }
 
 static void dispatch(void *context, struct request *request)
 {
 	struct gateway *gateway = context;
 	const char *trouble = NULL;
+	char rabbitmq[TROUBLE_SIZE];
 
-	if (request->op == OP_ISSUE || request->op == OP_CLAIM)
+	if (request->op == OP_ISSUE || request->op == OP_CLAIM) {
 		trouble = issue_trouble(gateway);
-	else if (request->op >= OP_HOLD && request->op <= OP_ROLLBACK)
-		trouble = use_trouble(gateway);
+	} else if (request->op >= OP_HOLD && request->op <= OP_ROLLBACK) {
+		publisher_trouble(gateway->publisher, rabbitmq, sizeof(rabbitmq));
+		if (is_foreign(gateway))
+			trouble = RELATION_FOREIGN_TEXT;
+		else if (redis_pool_trouble(gateway->redis))
+			trouble = "Redis is unreachable: nothing was done";
+		else if (*rabbitmq)
+			trouble = "RabbitMQ takes no messages: nothing was done";
+	}
 	if (trouble) {
 		request_fail(request, ANSWER_UNAVAILABLE, trouble);
 		return;
@@ -166,7 +134,7 @@ static void dispatch(void *context, struct request *request)
 	case OP_USE:
 	case OP_RELEASE:
 	case OP_ROLLBACK:
-		uses_submit(gateway->uses, request);
+		use_requests_submit(gateway->uses, request);
 		return;
 	case OP_QUOTE:
 		quote_answer(gateway->reads, request);
@@ -213,7 +181,7 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 		fault_point(FAULT_GATEWAY_AFTER_CONFIRM);
 		/* Its outbox entry stays: a worker removes it after the COMMIT of its receives. */
 		if (batch->way == BATCH_USES) {
-			uses_confirmed(gateway->uses, batch);
+			use_requests_confirmed(gateway->uses, batch);
 		} else {
 			admission_confirmed(gateway->admission, batch);
 			waiters_confirmed(gateway->waiters, &batch->ulid);
@@ -236,7 +204,7 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 /* Receives and uses whose messages RabbitMQ has not confirmed. */
 static size_t unconfirmed_all(const struct gateway *gateway)
 {
-	return admission_unconfirmed(gateway->admission) + uses_unconfirmed(gateway->uses);
+	return admission_unconfirmed(gateway->admission) + use_requests_unconfirmed(gateway->uses);
 }
 
 /* By a signal, or by none. */
@@ -269,7 +237,7 @@ static void tick(struct gateway *gateway)
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
 			comparison_tick(&gateway->comparisons[i], now_ms);
-	known_tick(&gateway->known, now_ms);
+	presence_tick(&gateway->presence, now_ms);
 	/* While Redis is foreign nothing is decided; what waits was decided before. */
 	if (*gateway->comparisons[0].copy.installation && !is_foreign(gateway))
 		publisher_installation(gateway->publisher,
@@ -278,8 +246,8 @@ static void tick(struct gateway *gateway)
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(gateway->copies));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
-	metrics_set(METRIC_USES_WAITING, (int64_t)uses_waiting(gateway->uses));
-	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)uses_unconfirmed(gateway->uses));
+	metrics_set(METRIC_USES_WAITING, (int64_t)use_requests_waiting(gateway->uses));
+	metrics_set(METRIC_USES_UNCONFIRMED, (int64_t)use_requests_unconfirmed(gateway->uses));
 	metrics_set(METRIC_CODES_WAITING, (int64_t)claim_waiting(gateway->claim));
 	metrics_set(METRIC_LOOKUPS_WAITING,
 		    (int64_t)(lookup_waiting(gateway->lookup) + lookup_waiting(gateway->codes)));
@@ -295,9 +263,9 @@ static int is_busy(const struct gateway *gateway)
 		if (gateway->comparisons[i].lookup && comparison_is_due(&gateway->comparisons[i]))
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
-	       unconfirmed_all(gateway) > 0 || uses_waiting(gateway->uses) > 0 ||
+	       unconfirmed_all(gateway) > 0 || use_requests_waiting(gateway->uses) > 0 ||
 	       claim_waiting(gateway->claim) > 0 ||
-	       known_is_busy(&gateway->known, clock_monotonic_ms());
+	       presence_is_busy(&gateway->presence, clock_monotonic_ms());
 }
 
 static int on_busy_tick(void *context)
@@ -317,20 +285,6 @@ static void part_tell(cJSON *body, const char *part, const char *trouble)
 				     checked(cJSON_CreateString(part)));
 }
 
-/* Why it gets no new clients, or NULL. */
-static const char *gateway_trouble(const struct gateway *gateway)
-{
-	if (gateway->stop_by_ms)
-		return "stopping";
-	if (gateway->drain_until_ms)
-		return "draining";
-	if ((int64_t)admission_unconfirmed(gateway->admission) >= gateway->config->unconfirmed_max)
-		return "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
-	if (!gate_can_judge(gateway->gate, clock_monotonic_ms()))
-		return "neither Redis nor PostgreSQL tells of API keys";
-	return issue_trouble(gateway);
-}
-
 /*
  * Ready is a gateway that can issue: without PostgreSQL it does, and without RabbitMQ for a while.
  * Were it not, a balancer would take all gateways out together.
@@ -338,10 +292,22 @@ static const char *gateway_trouble(const struct gateway *gateway)
 static int ready(void *context, cJSON **body)
 {
 	struct gateway *gateway = context;
-	const char *redis = redis_pool_issue_trouble(gateway->redis),
-		   *own = gateway_trouble(gateway);
+	const char *redis = redis_pool_issue_trouble(gateway->redis), *own;
 	char trouble[TROUBLE_SIZE];
 	cJSON *warnings;
+
+	/* Why it gets no new clients, or NULL. */
+	if (gateway->stop_by_ms)
+		own = "stopping";
+	else if (gateway->drain_until_ms)
+		own = "draining";
+	else if ((int64_t)admission_unconfirmed(gateway->admission) >=
+		 gateway->config->unconfirmed_max)
+		own = "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
+	else if (!gate_can_judge(gateway->gate, clock_monotonic_ms()))
+		own = "neither Redis nor PostgreSQL tells of API keys";
+	else
+		own = issue_trouble(gateway);
 
 	*body = checked(cJSON_CreateObject());
 	cJSON_AddBoolToObject(*body, "ready", !redis && !own);
@@ -381,54 +347,42 @@ static int on_tick(void *context)
 	return 1;
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *data)
+static void on_signal(evutil_socket_t signal, short what, void *data)
 {
 	struct gateway *gateway = data;
 	int64_t drain_s = gateway->config->drain_s;
 
 	(void)what;
+	if (signal == SIGHUP) {
+		intake_reload(gateway->intake);
+		return;
+	}
+	if (signal == GATEWAY_GIVE_UP) {
+		gateway->signals = SIGNALS_GIVE_UP;
+		return;
+	}
+	if (signal == GATEWAY_FINISH) {
+		gateway->drain_until_ms = clock_monotonic_ms();
+		stop(gateway, signal);
+		return;
+	}
+
+	/* SIGTERM or SIGINT */
 	if (gateway->drain_until_ms) {
 		if (gateway->config->processes > 1)
 			return;
-		stop(gateway, fd);
+		stop(gateway, signal);
 		gateway->signals++;
 		return;
 	}
 	gateway->signals = 1;
 	gateway->drain_until_ms = clock_monotonic_ms() + drain_s * 1000;
 	if (drain_s == 0) {
-		stop(gateway, fd);
+		stop(gateway, signal);
 		return;
 	}
-	log_info("draining", LOG_I("signal", fd), LOG_I("seconds", drain_s));
+	log_info("draining", LOG_I("signal", signal), LOG_I("seconds", drain_s));
 	intake_drain(gateway->intake);
-}
-
-static void on_finish(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)what;
-	gateway->drain_until_ms = clock_monotonic_ms();
-	stop(gateway, fd);
-}
-
-static void on_give_up(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)fd;
-	(void)what;
-	gateway->signals = SIGNALS_GIVE_UP;
-}
-
-static void on_hangup(evutil_socket_t fd, short what, void *data)
-{
-	struct gateway *gateway = data;
-
-	(void)fd;
-	(void)what;
-	intake_reload(gateway->intake);
 }
 
 /* Names each receive of a batch that nobody has any more. */
@@ -494,40 +448,56 @@ static int may_end(struct gateway *gateway)
 
 	if (gateway->stop_by_ms == 0)
 		return 0;
-	if (gateway->known.leave_ms)
-		return known_leave(&gateway->known, now_ms);
+	if (gateway->presence.leave_ms)
+		return presence_leave(&gateway->presence, now_ms);
 	is_finished = intake_inflight(gateway->intake) == 0 && unconfirmed_all(gateway) == 0 &&
 		      redis_pool_is_idle(gateway->redis) && intake_held_bytes(gateway->intake) == 0;
 	if (!is_finished && (now_ms < gateway->stop_by_ms || must_wait(gateway, now_ms)))
 		return 0;
-	return known_leave(&gateway->known, now_ms);
-}
-
-static void event_begin(struct gateway *gateway, int fd, short what, event_callback_fn callback)
-{
-	event_add(checked(event_new(gateway->base, fd, what | EV_PERSIST, callback, gateway)),
-		  NULL);
+	return presence_leave(&gateway->presence, now_ms);
 }
 
 static void loop(struct gateway *gateway, int publisher_fd)
 {
+	static const int signals[] = { SIGTERM, SIGINT, GATEWAY_FINISH, GATEWAY_GIVE_UP, SIGHUP };
 	struct ticker *ticker = ticker_new(gateway->base, TICK_MS, on_tick, gateway);
 	struct ticker *busy_ticker = ticker_new(gateway->base, BUSY_TICK_MS, on_busy_tick, gateway);
+	struct request *request;
+	int64_t now_ms;
 
-	event_begin(gateway, SIGTERM, EV_SIGNAL, on_signal);
-	event_begin(gateway, SIGINT, EV_SIGNAL, on_signal);
-	event_begin(gateway, GATEWAY_FINISH, EV_SIGNAL, on_finish);
-	event_begin(gateway, GATEWAY_GIVE_UP, EV_SIGNAL, on_give_up);
-	event_begin(gateway, SIGHUP, EV_SIGNAL, on_hangup);
-	event_begin(gateway, publisher_fd, EV_READ, on_publisher);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		event_add(checked(event_new(gateway->base, signals[i], EV_SIGNAL | EV_PERSIST,
+					    on_signal, gateway)),
+			  NULL);
+	event_add(checked(event_new(gateway->base, publisher_fd, EV_READ | EV_PERSIST, on_publisher,
+				    gateway)),
+		  NULL);
 	ticker_start(ticker);
 	while (!may_end(gateway)) {
 		event_base_loop(gateway->base, EVLOOP_ONCE);
 		claim_flush(gateway->claim);
-		uses_flush(gateway->uses);
-		reads_flush(gateway);
-		receives_flush(gateway);
-		known_flush(&gateway->known);
+		use_requests_flush(gateway->uses);
+
+		/* Redis gets of the reads that wait for it as many as it may have. */
+		while (gateway->reads_in_redis < REDIS_READS_MAX &&
+		       (request = fair_queue_take(gateway->queue))) {
+			gateway->reads_in_redis++;
+			status_answer(&gateway->status, request);
+		}
+
+		/*
+		 * Beside many uses requests for receives gather for GATHER_MS: a call of Redis
+		 * costs about the same with one of them as with several. Uses have deadlines, so
+		 * there is another turn within BUSY_TICK_MS.
+		 */
+		now_ms = clock_monotonic_ms();
+		if (!use_requests_are_full(gateway->uses) ||
+		    now_ms - gateway->receives_ms >= GATHER_MS) {
+			gateway->receives_ms = now_ms;
+			admission_flush(gateway->admission);
+		}
+
+		presence_flush(&gateway->presence);
 		key_records_flush(&gateway->key_records, !is_foreign(gateway));
 		redis_pool_flush(gateway->redis);
 		if (gateway->replicas)
@@ -557,8 +527,8 @@ static void port_answer_decided(void *context, struct request *request, const st
 	struct gateway *gateway = context;
 
 	if (gateway->replicas && result->answer == ANSWER_OK)
-		replicas_hold(gateway->replicas, redis_pool_decided_by(gateway->redis), request,
-			      result);
+		replicas_hold(gateway->replicas, redis_pool_decided_by(gateway->redis),
+			      &(struct held){ .request = request, .result = *result });
 	else
 		port_answer(request, result);
 }
@@ -616,182 +586,40 @@ static void port_answer_use(void *context, struct request *request,
 {
 	const struct gateway *gateway = context;
 
-	uses_answer(gateway->uses, request, outcomes, n);
-}
-
-/* What Redis is asked, or told, of a coupon with unconfirmed batches. */
-struct copy_ticket {
-	struct gateway *gateway;
-	struct copies_coupon *asked;
-	char run_id[REDIS_RUN_ID_SIZE];
-	int is_look;
-	struct copies_look look;
-	enum copies_result result;
-};
-
-static void copy_end(struct copy_ticket *ticket, int is_replied)
-{
-	struct copies *copies = ticket->gateway->copies;
-
-	if (ticket->is_look)
-		copies_looked(copies, ticket->asked, ticket->run_id,
-			      is_replied ? &ticket->look : NULL);
-	else
-		copies_written(copies, ticket->asked, ticket->result);
-	free(ticket);
-}
-
-static void on_copy_replicated(void *context, int is_replicated)
-{
-	struct copy_ticket *ticket = context;
-
-	ticket->look.is_alone = !is_replicated;
-	if (!is_replicated)
-		ticket->result = COPIES_ALONE;
-	copy_end(ticket, 1);
-}
-
-/* What Redis alone has counts when its replicas have it. */
-static void copy_replied(struct copy_ticket *ticket)
-{
-	if (ticket->gateway->replicas)
-		replicas_hold_call(ticket->gateway->replicas, ticket->run_id, on_copy_replicated,
-				   ticket);
-	else
-		copy_end(ticket, 1);
-}
-
-static void on_look(void *context, const redisReply *reply)
-{
-	struct copy_ticket *ticket = context;
-
-	if (restore_look_take(&ticket->look, reply))
-		copy_end(ticket, 0);
-	else
-		copy_replied(ticket);
-}
-
-static void on_written(void *context, const redisReply *reply)
-{
-	struct copy_ticket *ticket = context;
-
-	ticket->result = restore_result_take(reply);
-	if (reply && reply->type == REDIS_REPLY_ERROR)
-		log_warn("outbox_restore", LOG_S("error", reply->str));
-	if (ticket->result == COPIES_WRITTEN && reply->type == REDIS_REPLY_INTEGER)
-		metrics_add(METRIC_RESTORED, reply->integer);
-	if (ticket->result == COPIES_WRITTEN)
-		copy_replied(ticket);
-	else
-		copy_end(ticket, 1);
-}
-
-static struct copy_ticket *copy_ticket_new(struct gateway *gateway, struct copies_coupon *asked,
-					   const struct redis_link *link)
-{
-	struct copy_ticket *ticket = checked(calloc(1, sizeof(*ticket)));
-
-	ticket->gateway = gateway;
-	ticket->asked = asked;
-	if (link)
-		snprintf(ticket->run_id, sizeof(ticket->run_id), "%s", redis_link_run_id(link));
-	return ticket;
-}
-
-/* A Redis of others is neither asked nor told. */
-static struct redis_link *copy_link(struct gateway *gateway)
-{
-	return known_may_report(&gateway->known) ? redis_pool_pick(gateway->redis) : NULL;
-}
-
-static void port_look(void *context, struct copies_coupon *asked, int64_t coupon)
-{
-	char key[COUPON_KEY_SIZE];
-	const char *argv[] = { RESTORE_LOOK_WORDS(coupon_key(coupon, COUPON_KEY_COUPON, key)) };
-	struct redis_link *link = copy_link(context);
-	struct copy_ticket *ticket = copy_ticket_new(context, asked, link);
-
-	ticket->is_look = 1;
-	redis_pool_query(link, RESTORE_LOOK_WORDS_N, argv, on_look, ticket);
-}
-
-static void port_write(void *context, struct copies_coupon *asked, int64_t coupon,
-		       const struct copy *const *messages, size_t n)
-{
-	struct redis_link *link = copy_link(context);
-	struct copy_ticket *ticket = copy_ticket_new(context, asked, link);
-	struct restore_command command;
-
-	restore_command_make(&command, coupon, lua_restore, messages, n);
-	if (!link ||
-	    redis_link_command(link, command.n, command.words, command.lengths, on_written, ticket))
-		on_written(ticket, NULL);
-}
-
-static void deciders_make(struct gateway *gateway, const struct config *config)
-{
-	const struct waiters_port waiters_port = { .now_ms = clock_monotonic_ms,
-						   .lookup = gateway->lookup,
-						   .look_up = port_look_up_receive,
-						   .answer = port_answer,
-						   .uses = gateway,
-						   .answer_use = port_answer_use };
-	const struct uses_port uses_port = { .now_ms = clock_monotonic_ms,
-					     .wall_ms = clock_wall_ms,
-					     .publisher = gateway->publisher,
-					     .publish = publisher_submit };
-	const struct admission_port admission_port = { .now_ms = clock_monotonic_ms,
-						       .ulid_new = port_ulid_new,
-						       .redis = gateway->redis,
-						       .room = redis_pool_room,
-						       .send = redis_pool_send,
-						       .ask = redis_pool_ask,
-						       .known = &gateway->known,
-						       .report = known_report,
-						       .lookup = gateway,
-						       .look_up = port_look_up_coupon,
-						       .publisher = gateway->publisher,
-						       .publish = publisher_submit,
-						       .answering = gateway,
-						       .answer = port_answer_decided,
-						       .busy = doubt_busy,
-						       .doubt = doubt_until };
-
-	const struct copies_port copies_port = { .now_ms = clock_monotonic_ms,
-						 .look = port_look,
-						 .write = port_write,
-						 .context = gateway };
-
-	gateway->copies = copies_new(&copies_port);
-	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
-	gateway->uses = uses_new(&uses_port, config, gateway->waiters);
-	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
-					   gateway->copies);
-	gateway->claim = claim_new(config, gateway->codes, gateway->admission);
-	redis_pool_bind(gateway->redis, gateway->admission);
-}
-
-static void comparisons_make(struct gateway *gateway, const struct config *config)
-{
-	struct lookup *const lookups[COMPARISONS_N] = {
-		gateway->lookup,
-		gateway->codes,
-		*config->database_read_url ? NULL : gateway->reads,
-	};
-
-	for (size_t i = 0; i < COMPARISONS_N; i++)
-		gateway->comparisons[i] = (struct comparison){ .redis = gateway->redis,
-							       .lookup = lookups[i],
-							       .is_first = i == 0 };
+	use_requests_answer(gateway->uses, request, outcomes, n);
 }
 
 static void gateway_open(struct gateway *gateway, const struct config *config, size_t process,
 			 int *publisher_fd)
 {
-	*gateway = (struct gateway){ .base = event_base_new(),
+	struct admission_port admission_port = { .now_ms = clock_monotonic_ms,
+						 .ulid_new = port_ulid_new,
+						 .room = redis_pool_room,
+						 .send = redis_pool_send,
+						 .ask = redis_pool_ask,
+						 .presence = &gateway->presence,
+						 .report = presence_report,
+						 .lookup = gateway,
+						 .look_up = port_look_up_coupon,
+						 .publish = publisher_submit,
+						 .answering = gateway,
+						 .answer = port_answer_decided,
+						 .busy = doubt_busy,
+						 .doubt = doubt_until };
+	struct waiters_port waiters_port = { .now_ms = clock_monotonic_ms,
+					     .look_up = port_look_up_receive,
+					     .answer = port_answer,
+					     .uses = gateway,
+					     .answer_use = port_answer_use };
+	struct use_requests_port uses_port = { .now_ms = clock_monotonic_ms,
+					       .wall_ms = clock_wall_ms,
+					       .publish = publisher_submit };
+
+	*gateway = (struct gateway){ .base = checked(event_base_new()),
 				     .arena = json_arena_new(),
 				     .config = config };
-	check(gateway->base != NULL);
+
+	/* The connections to the stores. */
 	gateway->redis = redis_pool_new(gateway->base, config);
 	master_lease_keep(config->redis_url);
 	gateway->lookup = lookup_new(gateway->base, config, LOOKUP_DECIDING);
@@ -799,7 +627,24 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->reads = lookup_new(gateway->base, config, LOOKUP_SHOWING);
 	gateway->publisher = publisher_new(config->amqp_url, publisher_fd);
 	gateway->replicas = replicas_new(gateway->base, config);
-	deciders_make(gateway, config);
+
+	/* What decides. */
+	waiters_port.lookup = gateway->lookup;
+	uses_port.publisher = admission_port.publisher = gateway->publisher;
+	admission_port.redis = gateway->redis;
+	gateway->outbox = (struct outbox_copies){ .redis = gateway->redis,
+						  .replicas = gateway->replicas,
+						  .presence = &gateway->presence };
+	gateway->copies = outbox_copies_new(&gateway->outbox);
+	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
+	gateway->uses = use_requests_new(&uses_port, config, gateway->waiters);
+	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
+					   gateway->copies);
+	gateway->claim = claim_new(config, gateway->codes, gateway->admission);
+	redis_pool_bind(gateway->redis, gateway->admission);
+
+	/* What reads. */
+	gateway->offers.reads = gateway->reads;
 	gateway->status = (struct status_parts){ .redis = gateway->redis,
 						 .replicas = gateway->replicas,
 						 .lookup = gateway->lookup,
@@ -807,23 +652,31 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						 .offers = &gateway->offers,
 						 .admission = gateway->admission,
 						 .in_redis = &gateway->reads_in_redis };
-	gateway->offers.reads = gateway->reads;
 	gateway->queue = fair_queue_new((size_t)config->inflight_max);
-	comparisons_make(gateway, config);
-	gateway->known = (struct known){ .redis = gateway->redis,
-					 .lookup = gateway->lookup,
-					 .admission = gateway->admission,
-					 .copies = gateway->copies,
-					 .key_records = &gateway->key_records,
-					 .catalogue = claim_catalogue(gateway->claim),
-					 .comparison = &gateway->comparisons[0] };
-	known_init(&gateway->known, config->listen, process);
+
+	/* What the gateway and the stores know of each other. A replica is not compared. */
+	gateway->comparisons[0].lookup = gateway->lookup;
+	gateway->comparisons[0].is_first = 1;
+	gateway->comparisons[1].lookup = gateway->codes;
+	gateway->comparisons[2].lookup = *config->database_read_url ? NULL : gateway->reads;
+	for (size_t i = 0; i < COMPARISONS_N; i++)
+		gateway->comparisons[i].redis = gateway->redis;
+	gateway->presence = (struct presence){ .redis = gateway->redis,
+					       .lookup = gateway->lookup,
+					       .admission = gateway->admission,
+					       .copies = gateway->copies,
+					       .key_records = &gateway->key_records,
+					       .claim = gateway->claim,
+					       .comparison = &gateway->comparisons[0] };
+	presence_init(&gateway->presence, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){
 		.redis = gateway->redis,
 		.has_sentinels = redis_url_has_sentinels(config->redis_url),
 		.lookup = gateway->lookup,
 		.durability = { .is_acknowledged = durability_is_acknowledged(config) }
 	};
+
+	/* Clients, and who they are. */
 	gateway->gate = gate_new(config);
 	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);
 	gateway->key_records = (struct key_records){ .redis = gateway->redis,
@@ -841,43 +694,41 @@ static void accept_pause_count(void)
 	metrics_add(METRIC_ACCEPT_PAUSES, 1);
 }
 
-static void gateway_listen(struct gateway *gateway, const struct gateway_sockets *sockets)
-{
-	const struct arrivals_listener http = { .fd = sockets->http,
-						.protocol = "http/1.1",
-						.has_reserve = 1,
-						.take = http_accept,
-						.context = gateway->http };
-
-	listener_on_pause(accept_pause_count);
-	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++) {
-		const struct arrivals_listener listener = { .fd = sockets->api[i],
-							    .protocol = i == 0 ? "couponmq" : NULL,
-							    .take = server_accept,
-							    .context = gateway->server };
-
-		if (listener.fd >= 0)
-			arrivals_listen(intake_arrivals(gateway->intake), &listener);
-	}
-	if (http.fd >= 0)
-		arrivals_listen(intake_arrivals(gateway->intake), &http);
-	/* The listeners have copies. That of the Unix socket ends with its path. */
-	close(sockets->api[0]);
-	close(sockets->http);
-}
-
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	static struct gateway gateway; /* what it has is freed with the process */
+	struct arrivals_listener listener = { .take = server_accept };
+	struct arrivals *arrivals;
 	int publisher_fd;
 
 	gateway_open(&gateway, config, process, &publisher_fd);
-	gateway_listen(&gateway, sockets);
+
+	listener_on_pause(accept_pause_count);
+	arrivals = intake_arrivals(gateway.intake);
+	listener.context = gateway.server;
+	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++) {
+		listener.fd = sockets->api[i];
+		listener.protocol = i == 0 ? "couponmq" : NULL;
+		if (listener.fd >= 0)
+			arrivals_listen(arrivals, &listener);
+	}
+	listener = (struct arrivals_listener){ .fd = sockets->http,
+					       .protocol = "http/1.1",
+					       .has_reserve = 1,
+					       .take = http_accept,
+					       .context = gateway.http };
+	if (listener.fd >= 0)
+		arrivals_listen(arrivals, &listener);
+	/* The listeners have copies. That of the Unix socket ends with its path. */
+	close(sockets->api[0]);
+	close(sockets->http);
+
 	log_info("ready", LOG_S("listen", config->listen), LOG_S("http", config->http_listen),
 		 LOG_S("unix", config->unix_socket));
 	loop(&gateway, publisher_fd);
 	log_info("stopped", LOG_I("inflight", intake_inflight(gateway.intake)),
 		 LOG_I("unconfirmed", unconfirmed_all(&gateway)));
+
 	publisher_free(gateway.publisher, unconfirmed_all(&gateway) > 0);
 	lookup_close(gateway.lookup);
 	lookup_close(gateway.reads);

@@ -3,10 +3,10 @@
  *
  *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
  *	                                  ├─▶ status ─▶ lookup ═ PostgreSQL
- *	                                  ├─▶ uses ─▶ publisher
+ *	                                  ├─▶ use_requests ─▶ publisher
  *	                                  ├─▶ claim ─▶ admission, and lookup ═ PostgreSQL
  *	                                  └─▶ coupons, coupon ─▶ lookup ═ PostgreSQL or a replica
- *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters, uses ─▶ clients
+ *	admission ─▶ publisher ═ RabbitMQ ═ outcomes of workers ─▶ waiters, use_requests ─▶ clients
  *
  * Every turn of the loop: the events of the sockets, then admission_flush (the waiting requests
  * become script calls), then redis_pool_flush (one write for all of them).

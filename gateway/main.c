@@ -11,27 +11,28 @@
 #include "common/program/config.h"
 #include "common/program/durability.h"
 #include "common/program/program.h"
+#include "common/serve/http_origin.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
-#include "common/serve/http_origin.h"
 #include "gateway/claim/attempts.h"
 #include "gateway/gate/gate.h"
 #include "gateway/gate/key_use.h"
 #include "gateway/gate/limits.h"
 #include "gateway/gateway.h"
-#include "gateway/kernel.h"
 #include "gateway/listen/arrival.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,80 +69,77 @@ struct processes {
 	sigset_t before;  /* the masks that the processes get */
 };
 
-static void process_start(struct processes *processes, size_t i)
-{
-	struct process *process = &processes->list[i];
-	pid_t parent = getpid(), pid = fork();
-
-	process->start_ms = clock_monotonic_ms();
-	if (pid < 0) {
-		int64_t wait_ms = backoff_ms(&process->backoff);
-
-		log_error("process_not_started", LOG_S("error", strerror(errno)),
-			  LOG_I("again_in_ms", wait_ms));
-		process->start_ms += wait_ms;
-		return;
-	}
-	process->pid = pid;
-	if (pid > 0)
-		return;
-	prctl(PR_SET_PDEATHSIG, GATEWAY_FINISH); /* another parent may want the ports */
-	if (getppid() != parent)
-		exit(1);
-	signal(SIGHUP, SIG_IGN); /* until its loop handles it */
-	sigprocmask(SIG_SETMASK, &processes->before, NULL);
-	metrics_enter(i);
-	doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
-	attempts_enter(i);
-	limits_enter(i);
-	gateway_run(processes->config, processes->sockets, i);
-	exit(0);
-}
-
 /* Starts the processes that are due; returns the ms until the next one is. */
 static int64_t processes_start(struct processes *processes)
 {
 	int64_t now_ms = clock_monotonic_ms(), wait_ms = WAIT_MAX_MS;
+	pid_t parent = getpid();
 
 	for (size_t i = 0; i < processes->n; i++) {
-		const struct process *process = &processes->list[i];
+		struct process *process = &processes->list[i];
 
-		if (!process->pid && process->start_ms <= now_ms)
-			process_start(processes, i);
+		if (!process->pid && process->start_ms <= now_ms) {
+			pid_t pid = fork();
+
+			if (pid == 0) {
+				/* another parent may want the ports */
+				prctl(PR_SET_PDEATHSIG, GATEWAY_FINISH);
+				if (getppid() != parent)
+					exit(1);
+				signal(SIGHUP, SIG_IGN); /* until its loop handles it */
+				sigprocmask(SIG_SETMASK, &processes->before, NULL);
+				metrics_enter(i);
+				doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
+				attempts_enter(i);
+				limits_enter(i);
+				gateway_run(processes->config, processes->sockets, i);
+				exit(0);
+			}
+			process->start_ms = clock_monotonic_ms();
+			if (pid > 0) {
+				process->pid = pid;
+			} else {
+				int64_t again_ms = backoff_ms(&process->backoff);
+
+				log_error("process_not_started", LOG_S("error", strerror(errno)),
+					  LOG_I("again_in_ms", again_ms));
+				process->start_ms += again_ms;
+			}
+		}
 		if (!process->pid && process->start_ms - now_ms < wait_ms)
 			wait_ms = process->start_ms - now_ms;
 	}
 	return wait_ms;
 }
 
-static void process_ended(struct process *process, int status, int stopping)
-{
-	int64_t now_ms = clock_monotonic_ms(), wait_ms;
-	pid_t pid = process->pid;
-
-	process->pid = 0;
-	if (stopping)
-		return;
-	if (now_ms - process->start_ms > SETTLED_MS)
-		backoff_reset(&process->backoff);
-	wait_ms = backoff_ms(&process->backoff);
-	process->start_ms = now_ms + wait_ms;
-	log_error("process_died", LOG_I("pid", pid), LOG_I("status", status),
-		  LOG_I("again_in_ms", wait_ms));
-}
-
 /* Reaps the processes that have ended; returns how many run. */
 static size_t processes_reap(struct processes *processes, int stopping)
 {
+	int64_t now_ms = clock_monotonic_ms();
 	size_t running = 0;
 	int status;
 
 	for (size_t i = 0; i < processes->n; i++) {
 		struct process *process = &processes->list[i];
+		pid_t pid = process->pid;
 
-		if (process->pid && waitpid(process->pid, &status, WNOHANG) == process->pid)
-			process_ended(process, status, stopping);
-		running += process->pid != 0;
+		if (!pid)
+			continue;
+		if (waitpid(pid, &status, WNOHANG) != pid) {
+			running++;
+			continue;
+		}
+		process->pid = 0;
+		if (!stopping) {
+			int64_t wait_ms;
+
+			if (now_ms - process->start_ms > SETTLED_MS)
+				backoff_reset(&process->backoff);
+			wait_ms = backoff_ms(&process->backoff);
+			process->start_ms = now_ms + wait_ms;
+			log_error("process_died", LOG_I("pid", pid), LOG_I("status", status),
+				  LOG_I("again_in_ms", wait_ms));
+		}
 	}
 	return running;
 }
@@ -218,6 +216,62 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	return processes_stop(&processes);
 }
 
+#define DESCRIPTORS_OF_SERVICES 200 /* and of the process itself */
+
+static void limit_check(const char *name, int64_t value, int64_t wanted, const char *effect)
+{
+	if (value < wanted)
+		log_warn("kernel_limit", LOG_S("name", name), LOG_I("value", value),
+			 LOG_I("wanted", wanted), LOG_S("effect", effect));
+}
+
+/* A kernel without the file has no such limit. */
+static void file_check(const char *name, const char *path, int64_t wanted, const char *effect)
+{
+	FILE *file = fopen(path, "r");
+	int64_t value;
+
+	if (!file)
+		return;
+	if (fscanf(file, "%" SCNd64, &value) == 1)
+		limit_check(name, value, wanted, effect);
+	fclose(file);
+}
+
+/*
+ * Compares what the kernel allows with what the settings and a rush need. Raises the limit of
+ * descriptors as far as it may, and logs each limit that is too low.
+ *
+ * Without a descriptor nobody is answered, not even that the gateway is full. So where that limit
+ * stays too low for `connections_max`, no more connections are taken than leave some to the
+ * services, and to /healthz, /readyz and /metrics.
+ */
+static void kernel_prepare(struct config *config)
+{
+	int64_t wanted = config->connections_max + DESCRIPTORS_OF_SERVICES, left;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+		if (limit.rlim_cur != RLIM_INFINITY && (int64_t)limit.rlim_cur < wanted) {
+			left = (int64_t)limit.rlim_cur - DESCRIPTORS_OF_SERVICES;
+			if (left < (int64_t)limit.rlim_cur / 4)
+				left = (int64_t)limit.rlim_cur / 4;
+			limit_check("RLIMIT_NOFILE", (int64_t)limit.rlim_cur, wanted,
+				    "fewer connections than COUPON_CONNECTIONS_MAX are taken");
+			config->connections_max = left > 0 ? left : 1;
+		}
+	}
+	file_check("net.core.somaxconn", "/proc/sys/net/core/somaxconn", LISTEN_BACKLOG,
+		   "fewer connections can wait to be accepted, and others are delayed by a second");
+	file_check("net.ipv4.tcp_syncookies", "/proc/sys/net/ipv4/tcp_syncookies", 1,
+		   "a flood of connections that are never finished keeps others out");
+	file_check("net.netfilter.nf_conntrack_max", "/proc/sys/net/netfilter/nf_conntrack_max",
+		   2 * config->connections_max * config->processes,
+		   "packets are dropped, of all connections of the machine");
+}
+
 static void help(void)
 {
 	printf("usage: coupon-gateway [-n] [--SETTING VALUE]...\n"
@@ -226,15 +280,6 @@ static void help(void)
 	       "  --help     this text\n"
 	       "  --version  the version\n\n");
 	config_help(CONFIG_GATEWAY, stdout);
-}
-
-static void sockets_bind(const struct config *config, struct gateway_sockets *sockets)
-{
-	sockets->api[0] = bind_tcp("COUPON_LISTEN", config->listen);
-	sockets->api[1] = -1;
-	if (*config->unix_socket)
-		sockets->api[1] = bind_unix("COUPON_UNIX_SOCKET", config->unix_socket);
-	sockets->http = bind_tcp("COUPON_HTTP_LISTEN", config->http_listen);
 }
 
 int main(int argc, char **argv)
@@ -271,7 +316,10 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	kernel_prepare(&config);
-	sockets_bind(&config, &sockets);
+	sockets.api[0] = bind_tcp("COUPON_LISTEN", config.listen);
+	sockets.api[1] = *config.unix_socket ? bind_unix("COUPON_UNIX_SOCKET", config.unix_socket)
+					     : -1;
+	sockets.http = bind_tcp("COUPON_HTTP_LISTEN", config.http_listen);
 	metrics_share((size_t)config.processes);
 	doubt_init((size_t)config.processes);
 	attempts_init((size_t)config.processes,

@@ -38,9 +38,15 @@ void metrics_issue_time(int64_t time_us)
 	metrics_add(METRIC_TIME_US, time_us);
 }
 
-static void issue_time_prometheus(struct evbuffer *out)
+void metrics_prometheus(struct evbuffer *out)
 {
 	int64_t count = 0;
+
+	exposition_table(out, metrics, METRIC_COUNT, 0);
+	exposition_head(out, "answers_total", "counter", "Answers by status.");
+	for (unsigned i = 0; i < ANSWER_COUNT; i++)
+		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i),
+				    METRIC_ANSWERS + i);
 
 	exposition_head(out, "issue_seconds", "histogram",
 			"Time from an issue request to its answer.");
@@ -52,35 +58,12 @@ static void issue_time_prometheus(struct evbuffer *out)
 						  (double)bounds_us[i] / 1e6,
 						  (long long)count) > 0);
 	}
-	check(evbuffer_add_printf(out, "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n",
+	check(evbuffer_add_printf(out,
+				  "couponmq_issue_seconds_bucket{le=\"+Inf\"} %lld\n"
+				  "couponmq_issue_seconds_sum %.6f\n"
+				  "couponmq_issue_seconds_count %lld\n",
+				  (long long)count, (double)metrics_get(METRIC_TIME_US) / 1e6,
 				  (long long)count) > 0);
-	check(evbuffer_add_printf(out, "couponmq_issue_seconds_sum %.6f\n",
-				  (double)metrics_get(METRIC_TIME_US) / 1e6) > 0);
-	check(evbuffer_add_printf(out, "couponmq_issue_seconds_count %lld\n", (long long)count) >
-	      0);
-}
-
-void metrics_prometheus(struct evbuffer *out)
-{
-	exposition_table(out, metrics, METRIC_COUNT, 0);
-	exposition_head(out, "answers_total", "counter", "Answers by status.");
-	for (unsigned i = 0; i < ANSWER_COUNT; i++)
-		exposition_labelled(out, "answers_total", "status", answer_status((enum answer)i),
-				    METRIC_ANSWERS + i);
-	issue_time_prometheus(out);
-}
-
-static cJSON *metrics_json(void)
-{
-	cJSON *object = checked(cJSON_CreateObject()), *answers;
-
-	for (unsigned i = 0; i < METRIC_COUNT; i++)
-		cJSON_AddNumberToObject(object, metrics[i].name, (double)metrics_get(i));
-	answers = cJSON_AddObjectToObject(object, "answers");
-	for (unsigned i = 0; i < ANSWER_COUNT; i++)
-		cJSON_AddNumberToObject(answers, answer_status((enum answer)i),
-					(double)metrics_get(METRIC_ANSWERS + i));
-	return object;
 }
 
 /* To make it costs far more than to answer with it. */
@@ -88,12 +71,18 @@ const char *metrics_snapshot(int64_t now_ms)
 {
 	static int64_t until_ms;
 	static char *text;
-	cJSON *object;
+	cJSON *object, *answers;
 
 	if (text && now_ms < until_ms)
 		return text;
 	cJSON_free(text);
-	object = metrics_json();
+	object = checked(cJSON_CreateObject());
+	for (unsigned i = 0; i < METRIC_COUNT; i++)
+		cJSON_AddNumberToObject(object, metrics[i].name, (double)metrics_get(i));
+	answers = cJSON_AddObjectToObject(object, "answers");
+	for (unsigned i = 0; i < ANSWER_COUNT; i++)
+		cJSON_AddNumberToObject(answers, answer_status((enum answer)i),
+					(double)metrics_get(METRIC_ANSWERS + i));
 	text = checked(json_write(object));
 	cJSON_Delete(object);
 	until_ms = now_ms + METRICS_SNAPSHOT_MS;

@@ -13,7 +13,7 @@ STAILQ_HEAD(coupon_list, coupon);
 /* What is open: receives waiting, in a call, being looked up, or not confirmed. */
 struct admission {
 	struct admission_port port;
-	struct config limits; /* those of it that admission has */
+	struct config limits; /* the settings that admission needs */
 	struct waiters *waiters;
 	struct coupon_table coupons;
 	struct copies *copies;
@@ -93,17 +93,6 @@ static int is_full(const struct admission *admission, const struct coupon *coupo
 	       (int64_t)coupon->open >= admission->limits.unconfirmed_per_coupon_max;
 }
 
-static void request_add(struct admission *admission, struct coupon *coupon, struct request *request)
-{
-	coupon->open++;
-	admission->open++;
-	admission->waiting++;
-	admission->unsent++;
-	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
-	busy_report(admission, coupon);
-	ready_mark(admission, coupon);
-}
-
 /* This number of receives of the coupon is confirmed, or was never accepted. */
 static void receives_end(struct admission *admission, struct coupon *coupon, size_t receives)
 {
@@ -151,23 +140,6 @@ static void call_refuse(struct admission *admission, struct call *call, enum ans
 	call_free(admission, call);
 }
 
-static struct call *call_new(const struct admission *admission, struct coupon *coupon,
-			     int64_t now_ms)
-{
-	struct call *call = checked(malloc(sizeof(*call)));
-
-	call->coupon = coupon;
-	call->coupon_id = coupon->id;
-	call->seen_generation = coupon->seen_generation;
-	call->seen_seq = coupon->seen_seq;
-	call->sent_ms = now_ms;
-	call->forgets = admission->forgets;
-	call->has_keys = call->has_codes = call->has_traces = 0;
-	call->requests_n = 0;
-	admission->port.ulid_new(&call->batch);
-	return call;
-}
-
 /* How many requests the next call may have. */
 static size_t room(const struct admission *admission)
 {
@@ -199,8 +171,19 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 			request_refuse(admission, coupon, request, ANSWER_BUSY);
 			continue;
 		}
-		if (!call)
-			call = call_new(admission, coupon, now_ms);
+
+		if (!call) {
+			call = checked(malloc(sizeof(*call)));
+			call->coupon = coupon;
+			call->coupon_id = coupon->id;
+			call->seen_generation = coupon->seen_generation;
+			call->seen_seq = coupon->seen_seq;
+			call->sent_ms = now_ms;
+			call->forgets = admission->forgets;
+			call->has_keys = call->has_codes = call->has_traces = 0;
+			call->requests_n = 0;
+			admission->port.ulid_new(&call->batch);
+		}
 		call->has_keys |= request->key_len > 0;
 		call->has_codes |= request->code_len > 0;
 		call->has_traces |= request->trace_len > 0;
@@ -209,33 +192,29 @@ static struct call *call_gather(struct admission *admission, struct coupon *coup
 	return call;
 }
 
-static void coupon_send(struct admission *admission, struct coupon *coupon)
-{
-	size_t most;
-
-	while (coupon->calls < admission->limits.calls_per_coupon_max &&
-	       !STAILQ_EMPTY(&coupon->waiting) && (most = room(admission)) > 0) {
-		struct call *call = call_gather(admission, coupon, most);
-
-		if (!call) {
-			busy_report(admission, coupon);
-			return;
-		}
-		coupon->calls++;
-		trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
-		if (admission->port.send(admission->port.redis, call))
-			call_refuse(admission, call, ANSWER_UNAVAILABLE);
-	}
-}
-
 /* Requests left by a send that fails wait for the next flush. */
 void admission_flush(struct admission *admission)
 {
+	size_t most;
+
 	/* Coupons that become ready meanwhile wait for the next flush. */
 	for (size_t n = admission->ready_n; n > 0 && room(admission) > 0; n--) {
 		struct coupon *coupon = STAILQ_FIRST(&admission->ready);
 
-		coupon_send(admission, coupon);
+		while (coupon->calls < admission->limits.calls_per_coupon_max &&
+		       !STAILQ_EMPTY(&coupon->waiting) && (most = room(admission)) > 0) {
+			struct call *call = call_gather(admission, coupon, most);
+
+			if (!call) {
+				busy_report(admission, coupon);
+				break;
+			}
+			coupon->calls++;
+			trace_state(TRACE_CALL, coupon->id, "waiting", "sent");
+			if (admission->port.send(admission->port.redis, call))
+				call_refuse(admission, call, ANSWER_UNAVAILABLE);
+		}
+
 		STAILQ_REMOVE_HEAD(&admission->ready, ready);
 		admission->ready_n--;
 		coupon->is_ready = 0;
@@ -249,13 +228,22 @@ void admission_submit(struct admission *admission, struct request *request)
 	int64_t now_ms = admission->port.now_ms();
 	struct coupon *coupon = coupon_table_get(&admission->coupons, request->coupon, now_ms);
 
-	if (coupon && remembers(admission, coupon, request, now_ms))
+	if (coupon && remembers(admission, coupon, request, now_ms)) {
 		refuse(admission, coupon, request, coupon->memory);
-	else if (!coupon || is_full(admission, coupon))
+		return;
+	}
+	if (!coupon || is_full(admission, coupon)) {
 		admission->port.answer(admission->port.answering, request,
 				       &(struct result){ .answer = ANSWER_BUSY });
-	else
-		request_add(admission, coupon, request);
+		return;
+	}
+	coupon->open++;
+	admission->open++;
+	admission->waiting++;
+	admission->unsent++;
+	STAILQ_INSERT_TAIL(&coupon->waiting, request, next);
+	busy_report(admission, coupon);
+	ready_mark(admission, coupon);
 }
 
 void admission_refuse(struct admission *admission, struct request *request, enum answer answer)
@@ -286,7 +274,7 @@ static void report(struct admission *admission, const struct coupon *coupon, int
 			coupon->accepted_ms > admission->accepted_ms - RECENT_MS;
 
 	if (generation > 0 && seq > 0)
-		admission->port.report(admission->port.known, coupon->id, generation, seq,
+		admission->port.report(admission->port.presence, coupon->id, generation, seq,
 				       is_recent);
 }
 
@@ -399,60 +387,34 @@ static void remember(struct admission *admission, struct coupon *coupon, enum an
 	coupon->memory_until_ms = memory_until_ms < until_ms ? memory_until_ms : until_ms;
 }
 
-/* A request that got a slot, now or (`repeated`) earlier. */
-static void request_accept(struct admission *admission, struct call *call, struct request *request,
-			   const struct verdict *verdict, int index)
+/* Answers the requests of the call, and publishes what it accepted as one batch. */
+static void decisions_take(struct admission *admission, struct call *call,
+			   const struct call_reply *reply)
 {
-	struct result result = { .answer = ANSWER_OK,
-				 .reached = ACK_ACCEPTED,
-				 .slot = verdict->slot,
-				 .is_replayed = verdict->repeated,
-				 .receive = { .coupon = call->coupon_id,
-					      .user = request->user,
-					      .batch = verdict->repeated ? verdict->batch
-									 : call->batch,
-					      .index = index } };
+	struct coupon *coupon = call->coupon;
+	struct batch *batch = NULL;
 
-	admission->waiting--;
-	if (verdict->repeated) /* nothing new was taken: nothing to confirm */
-		receives_end(admission, call->coupon, 1);
-	else if (request->trace_len > 0)
-		trace_context_log(request_trace(request), &result.receive, "accepted");
-	if (request->ack == ACK_ACCEPTED)
-		admission->port.answer(admission->port.answering, request, &result);
-	else
-		waiters_add(admission->waiters, request, &result.receive, verdict->slot,
-			    verdict->repeated);
-}
-
-static struct batch *batch_new(const struct call *call, const struct call_reply *reply)
-{
-	struct batch *batch = checked(malloc(sizeof(*batch) + reply->body_len));
-
-	*batch = (struct batch){ .ulid = call->batch,
-				 .coupon = call->coupon_id,
-				 .body_len = reply->body_len };
-	memcpy(batch->body, reply->body, reply->body_len);
-	return batch;
-}
-
-static void reply_take(struct admission *admission, struct call *call,
-		       const struct call_reply *reply)
-{
-	struct batch *batch = reply->body_len ? batch_new(call, reply) : NULL;
+	if (reply->body_len) {
+		batch = checked(malloc(sizeof(*batch) + reply->body_len));
+		*batch = (struct batch){ .ulid = call->batch,
+					 .coupon = call->coupon_id,
+					 .body_len = reply->body_len };
+		memcpy(batch->body, reply->body, reply->body_len);
+	}
 
 	for (size_t i = 0; i < call->requests_n; i++) {
 		const struct verdict *verdict = &reply->verdicts[i];
 		struct request *request = call->requests[i];
 		int fresh = verdict->answer == ANSWER_OK && !verdict->repeated;
+		struct result result;
 
 		if (verdict->answer != ANSWER_OK) {
 			/* the script ran after the call was sent, at an unknown time */
-			remember(admission, call->coupon, verdict->answer, call->forgets,
+			remember(admission, coupon, verdict->answer, call->forgets,
 				 verdict->answer == ANSWER_NOT_STARTED
 					 ? call->sent_ms + reply->begin_ms - reply->now_ms
 					 : INT64_MAX);
-			request_refuse(admission, call->coupon, request, verdict->answer);
+			request_refuse(admission, coupon, request, verdict->answer);
 			continue;
 		}
 		check(!fresh || batch != NULL);
@@ -461,12 +423,31 @@ static void reply_take(struct admission *admission, struct call *call,
 			if (request->ack != ACK_ACCEPTED)
 				batch->way = BATCH_AWAITED;
 		}
-		request_accept(admission, call, request, verdict,
-			       fresh ? (int)batch->receives++ : verdict->index);
+		result = (struct result){ .answer = ANSWER_OK,
+					  .reached = ACK_ACCEPTED,
+					  .slot = verdict->slot,
+					  .is_replayed = verdict->repeated,
+					  .receive = { .coupon = call->coupon_id,
+						       .user = request->user,
+						       .batch = fresh ? call->batch
+								      : verdict->batch } };
+		result.receive.index = fresh ? (int)batch->receives++ : verdict->index;
+
+		admission->waiting--;
+		if (!fresh) /* nothing new was taken: nothing to confirm */
+			receives_end(admission, coupon, 1);
+		else if (request->trace_len > 0)
+			trace_context_log(request_trace(request), &result.receive, "accepted");
+		if (request->ack == ACK_ACCEPTED)
+			admission->port.answer(admission->port.answering, request, &result);
+		else
+			waiters_add(admission->waiters, request, &result.receive, verdict->slot,
+				    verdict->repeated);
 	}
+
 	if (!batch)
 		return;
-	call->coupon->accepted_ms = admission->accepted_ms = admission->port.now_ms();
+	coupon->accepted_ms = admission->accepted_ms = admission->port.now_ms();
 	batch->copy = (struct copy){ .batch = batch->ulid,
 				     .coupon = batch->coupon,
 				     .generation = reply->generation,
@@ -478,39 +459,34 @@ static void reply_take(struct admission *admission, struct call *call,
 	admission->port.publish(admission->port.publisher, batch);
 }
 
-/* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */
-static void call_park(struct admission *admission, struct call *call)
-{
-	struct coupon *coupon = call->coupon;
-
-	for (size_t i = 0; i < call->requests_n; i++)
-		STAILQ_INSERT_TAIL(&coupon->parked, call->requests[i], next);
-	if (!coupon->looking) {
-		coupon->looking = 1;
-		coupon->looking_forgets = admission->forgets;
-		admission->port.look_up(admission->port.lookup, coupon->id);
-	}
-}
-
 void admission_replied(struct admission *admission, struct call *call,
 		       const struct call_reply *reply)
 {
+	struct coupon *coupon = call->coupon;
+
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "replied");
 	switch (reply->state) {
 	case CALL_OK:
-		seen_raise(admission, call->coupon, reply->generation, reply->seq);
-		reply_take(admission, call, reply);
+		seen_raise(admission, coupon, reply->generation, reply->seq);
+		decisions_take(admission, call, reply);
 		call_free(admission, call);
 		break;
 	case CALL_MISSING:
-		seen_report(admission, call->coupon);
-		call_park(admission, call);
+		/* Redis does not hold the coupon: the requests wait for a look-up in PostgreSQL. */
+		seen_report(admission, coupon);
+		for (size_t i = 0; i < call->requests_n; i++)
+			STAILQ_INSERT_TAIL(&coupon->parked, call->requests[i], next);
+		if (!coupon->looking) {
+			coupon->looking = 1;
+			coupon->looking_forgets = admission->forgets;
+			admission->port.look_up(admission->port.lookup, coupon->id);
+		}
 		call_free(admission, call);
 		break;
 	case CALL_UNVERIFIED:
 	case CALL_BEHIND:
-		seen_report(admission, call->coupon);
-		keeper_ask(admission, call->coupon);
+		seen_report(admission, coupon);
+		keeper_ask(admission, coupon);
 		call_refuse(admission, call, ANSWER_UNAVAILABLE);
 		break;
 	}

@@ -23,7 +23,7 @@ struct admission_port {
 	int64_t (*now_ms)(void); /* monotonic */
 	void (*ulid_new)(struct ulid *ulid);
 
-	struct redis_pool *redis; /* of these: */
+	struct redis_pool *redis; /* the first argument of the next three */
 	/*
 	 * How many requests the next call may have, while so many requests and coupons wait for
 	 * one; 0: none may be sent now.
@@ -39,12 +39,12 @@ struct admission_port {
 	 * fail, because it is asked repeatedly.
 	 */
 	void (*ask)(struct redis_pool *redis, int64_t coupon);
-	struct known *known;
+	struct presence *presence;
 	/*
 	 * Reports this seq of this generation to Redis, which may have lost it, and whether the
 	 * coupon was given receives recently. It may fail, because it is reported repeatedly.
 	 */
-	void (*report)(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+	void (*report)(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
 		       int is_recent);
 	void *lookup;
 	/* Ends in admission_looked_up, within the call or later. */

@@ -16,7 +16,7 @@ struct redis_link;
 
 /* Owned by admission until the port has sent it, then by the port until it ends. */
 struct call {
-	STAILQ_ENTRY(call) next; /* of the port */
+	STAILQ_ENTRY(call) next; /* in the list of the port */
 	struct coupon *coupon;
 	int64_t coupon_id;
 	struct ulid batch;
@@ -24,7 +24,7 @@ struct call {
 	int64_t seen_generation;
 	int64_t seen_seq;
 	int64_t sent_ms;  /* by the port's clock */
-	uint64_t forgets; /* of the admission, when it was made */
+	uint64_t forgets; /* how many times admission had forgotten answers when it was made */
 	int has_keys;     /* one of its requests has a key */
 	int has_codes;    /* one of its requests claims a code */
 	int has_traces;   /* one of its requests is traced */
@@ -56,8 +56,8 @@ struct call_reply {
 };
 
 /*
- * The calls that go to Redis together: each is a part of one run of lua/issue.lua. Every run costs
- * Redis as much as several requests, and every part costs it more than a request. No I/O.
+ * The calls that go to Redis together, in one run of lua/issue.lua. Every run costs Redis as much
+ * as several requests, and every call in it more than a request. No I/O.
  */
 
 #define BUNDLE_CALLS_MAX 48
@@ -69,7 +69,7 @@ struct bundle {
 	STAILQ_ENTRY(bundle) next;
 	struct call_list calls;
 	size_t calls_n;
-	size_t requests; /* of all calls */
+	size_t requests; /* in all calls */
 	/* Owned by the port while the bundle is in flight. */
 	struct redis_pool *pool;
 	struct redis_link *link;
@@ -92,11 +92,11 @@ struct bundle_command {
 	const char *words[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
 	size_t lengths[5 + BUNDLE_CALLS_MAX * (4 + 5) + 4 * BUNDLE_REQUESTS_MAX];
 	char keys_n[NUMBER_SIZE];
-	struct {
+	struct call_words {
 		struct coupon_keys keys;
 		char coupon[ID_SIZE], batch[ULID_SIZE];
 		char generation[NUMBER_SIZE], seq[NUMBER_SIZE], count[NUMBER_SIZE + 3];
-	} parts[BUNDLE_CALLS_MAX];
+	} calls[BUNDLE_CALLS_MAX];
 };
 
 /* The texts are lent to the command, and so are those of the requests. */

@@ -43,36 +43,29 @@ struct coupon *coupon_table_find(const struct coupon_table *table, int64_t id)
 	return coupon;
 }
 
-/*
- * Evicts a coupon without open requests; 0, or -1 when none of the least recently used can be
- * evicted.
- */
-static int evict(struct coupon_table *table, int64_t now_ms)
-{
-	struct coupon *coupon = TAILQ_FIRST(&table->by_use);
-
-	for (int i = 0; coupon && i < EVICT_TRIES; i++, coupon = TAILQ_NEXT(coupon, by_use)) {
-		if (coupon->open == 0 && coupon->calls == 0 && !coupon->looking &&
-		    !coupon->is_ready && !coupon->is_unreported &&
-		    coupon->doubt_until_ms <= now_ms) {
-			coupon_forget(table, coupon);
-			return 0;
-		}
-	}
-	return -1;
-}
-
 struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t now_ms)
 {
-	struct coupon *coupon = coupon_table_find(table, id);
+	struct coupon *coupon = coupon_table_find(table, id), *old;
 
 	if (coupon) {
 		TAILQ_REMOVE(&table->by_use, coupon, by_use);
 		TAILQ_INSERT_TAIL(&table->by_use, coupon, by_use);
 		return coupon;
 	}
-	if (HASH_COUNT(table->coupons) >= table->max && evict(table, now_ms))
-		return NULL;
+
+	/* Evicts one on which nothing depends, of the least recently used ones. */
+	if (HASH_COUNT(table->coupons) >= table->max) {
+		int tries = EVICT_TRIES;
+
+		old = TAILQ_FIRST(&table->by_use);
+		while (old && (old->open > 0 || old->calls > 0 || old->looking || old->is_ready ||
+			       old->is_unreported || old->doubt_until_ms > now_ms))
+			old = --tries > 0 ? TAILQ_NEXT(old, by_use) : NULL;
+		if (!old)
+			return NULL;
+		coupon_forget(table, old);
+	}
+
 	coupon = checked(calloc(1, sizeof(*coupon)));
 	coupon->id = coupon->refusals.coupon = id;
 	STAILQ_INIT(&coupon->waiting);
@@ -85,14 +78,14 @@ struct coupon *coupon_table_get(struct coupon_table *table, int64_t id, int64_t 
 #define SLOTS 4096 /* a power of two */
 
 /* What one process recorded. Only that process writes it. */
-struct page {
+struct doubt_page {
 	atomic_int_least64_t busy[SLOTS];     /* coupons with this hash that have requests */
 	atomic_int_least64_t until_ms[SLOTS]; /* monotonic, which all processes share */
 	atomic_int_least64_t all_until_ms;
 	atomic_int entered;
 };
 
-static struct page *pages;
+static struct doubt_page *pages;
 static size_t pages_n; /* 0: this is the only process */
 static size_t mine;
 
@@ -113,7 +106,7 @@ void doubt_init(size_t processes)
 
 void doubt_enter(size_t process, int64_t now_ms, int64_t memory_ms)
 {
-	struct page *page;
+	struct doubt_page *page;
 
 	if (pages_n == 0)
 		return;
@@ -143,7 +136,7 @@ int doubt_elsewhere(int64_t coupon, int64_t now_ms)
 	size_t slot = slot_of(coupon);
 
 	for (size_t i = 0; i < pages_n; i++) {
-		const struct page *page = &pages[i];
+		const struct doubt_page *page = &pages[i];
 
 		if (page->all_until_ms > now_ms ||
 		    (i != mine && (page->busy[slot] > 0 || page->until_ms[slot] > now_ms)))

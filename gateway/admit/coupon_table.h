@@ -27,7 +27,7 @@ struct coupon {
 	int64_t id;
 	UT_hash_handle hh;
 	TAILQ_ENTRY(coupon) by_use;
-	STAILQ_ENTRY(coupon) ready; /* of those with something to send */
+	STAILQ_ENTRY(coupon) ready; /* in the list of coupons with something to send */
 	int is_ready;
 	int is_busy; /* as last reported to the port */
 	int64_t calls;
@@ -36,7 +36,7 @@ struct coupon {
 	/* Redis does not have the coupon: these wait for a look-up in PostgreSQL. */
 	struct request_list parked;
 	int looking;
-	uint64_t looking_forgets; /* of the admission, when that began */
+	uint64_t looking_forgets; /* as in a call, when that began */
 	/* The highest that Redis has named. */
 	int64_t seen_generation;
 	int64_t seen_seq;
@@ -48,7 +48,7 @@ struct coupon {
 	/* The cached refusal, which is repeated until then. */
 	enum answer memory;
 	int64_t memory_until_ms;
-	uint64_t memory_forgets;  /* of the admission, when the question was sent */
+	uint64_t memory_forgets;  /* as in a call, when the question was sent */
 	int64_t doubt_until_ms;   /* a call whose outcome is unknown may still take effect */
 	struct refusals refusals; /* since they were last taken */
 	TAILQ_ENTRY(coupon) next_refused;

@@ -9,6 +9,7 @@
 #include "common/redis/tls.h"
 #include "common/resolving.h"
 #include "common/serve/loop.h"
+#include "gateway/metrics.h"
 
 #include <hiredis/async.h>
 #include <hiredis/adapters/libevent.h>
@@ -27,8 +28,8 @@ enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
  * One command in flight. Replies arrive in the order of the commands, so the first is always the
  * oldest.
  */
-struct command {
-	STAILQ_ENTRY(command) next;
+struct link_command {
+	STAILQ_ENTRY(link_command) next;
 	struct redis_link *link;
 	int64_t sent_ms;
 	redis_done_fn *done;
@@ -43,11 +44,11 @@ struct redis_link {
 	int port;
 	redisAsyncContext *async; /* NULL when down */
 	enum link_state state;
-	int64_t since_ms; /* of the state */
+	int64_t since_ms; /* when the state began */
 	int64_t retry_ms; /* LINK_DOWN: when to connect again */
 	struct backoff backoff;
 	struct ticker *ticker; /* while it is not ready, or a command is in flight */
-	STAILQ_HEAD(, command) commands;
+	STAILQ_HEAD(, link_command) commands;
 	size_t in_flight;
 	struct redis_handshake handshake;
 	int64_t process_ms; /* when it was asked for the process last */
@@ -107,18 +108,14 @@ static void link_cut(struct redis_link *link, const char *why)
 	redisAsyncFree(async);
 }
 
-static int is_readonly(const redisReply *reply)
+static void command_reply(redisAsyncContext *async, void *replied, void *data)
 {
-	return reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "READONLY", 8) == 0;
-}
-
-static void command_reply(redisAsyncContext *async, void *reply, void *data)
-{
-	struct command *command = data;
+	struct link_command *command = data;
 	struct redis_link *link = command->link;
+	const redisReply *reply = replied;
 
 	(void)async;
-	if (is_readonly(reply))
+	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "READONLY", 8) == 0)
 		link->unusable = "it is a replica";
 	check(STAILQ_FIRST(&link->commands) == command);
 	STAILQ_REMOVE_HEAD(&link->commands, next);
@@ -130,12 +127,12 @@ static void command_reply(redisAsyncContext *async, void *reply, void *data)
 int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
 		       redis_done_fn *done, void *context)
 {
-	struct command *command;
+	struct link_command *command;
 
 	if (!link->async)
 		return -1;
 	command = checked(malloc(sizeof(*command)));
-	*command = (struct command){
+	*command = (struct link_command){
 		.link = link, .sent_ms = clock_monotonic_ms(), .done = done, .context = context
 	};
 	if (redisAsyncCommandArgv(link->async, command_reply, command, argc, argv, lengths) !=
@@ -241,41 +238,33 @@ static void on_disconnect(const redisAsyncContext *async, int status)
 		link_down(link, status == REDIS_OK ? "disconnected" : async->errstr);
 }
 
-/* Whom the Sentinels name. While a name is being looked up, it stays. 0, or -1: down. */
-static int master_find(struct redis_link *link)
-{
-	struct sentinels_view view;
-	char error[SENTINEL_ERROR_SIZE];
-
-	if (!link->sentinels || link->resolving)
-		return 0;
-	if (sentinels_view(link->sentinels, 0, &view, error)) {
-		link_down(link, error);
-		return -1;
-	}
-	memcpy(link->host, view.host, sizeof(link->host));
-	link->port = view.port;
-	return 0;
-}
-
 static void link_connect(struct redis_link *link)
 {
-	char address[RESOLVED_SIZE], error[TROUBLE_SIZE];
+	char address[RESOLVED_SIZE], error[TROUBLE_SIZE], why[SENTINEL_ERROR_SIZE];
+	struct sentinels_view view;
 	redisAsyncContext *async;
-	int is_address, found;
+	int is_address, found = 1;
 
-	if (master_find(link))
-		return;
+	/* Whom the Sentinels name. While a name is being looked up, it stays. */
+	if (link->sentinels && !link->resolving) {
+		if (sentinels_view(link->sentinels, 0, &view, why)) {
+			link_down(link, why);
+			return;
+		}
+		memcpy(link->host, view.host, sizeof(link->host));
+		link->port = view.port;
+	}
+
 	is_address = host_is_address(link->host);
-	found = is_address ? 1
-			   : resolving_step(&link->resolving, link->host, address, error,
-					    sizeof(error));
+	if (!is_address)
+		found = resolving_step(&link->resolving, link->host, address, error, sizeof(error));
 	if (found < 0)
 		link_down(link, error);
 	else if (found == 0)
 		snprintf(link->trouble, sizeof(link->trouble), "%s", error);
 	if (found <= 0)
 		return;
+
 	async = redisAsyncConnect(is_address ? link->host : address, link->port);
 	if (!async || async->err) {
 		link_down(link, async ? async->errstr : "out of memory");
@@ -291,17 +280,13 @@ static void link_connect(struct redis_link *link)
 	redisAsyncSetDisconnectCallback(async, on_disconnect);
 }
 
-int redis_link_has_unsent(const struct redis_link *link)
+int redis_link_flush(struct redis_link *link)
 {
-	return link->unflushed && link->state == LINK_READY;
-}
-
-void redis_link_flush(struct redis_link *link)
-{
-	if (!redis_link_has_unsent(link))
-		return;
+	if (!link->unflushed || link->state != LINK_READY)
+		return 0;
 	link->unflushed = 0;
 	redisAsyncHandleWrite(link->async);
+	return 1;
 }
 
 size_t redis_link_in_flight(const struct redis_link *link)
@@ -357,19 +342,10 @@ static int has_moved(const struct redis_link *link)
 	       view.is_agreed && (view.port != link->port || strcmp(view.host, link->host) != 0);
 }
 
-/* Under Sentinels: looks at the process, and whether it is another one. */
-static void master_follow(struct redis_link *link)
-{
-	redis_link_process_read(link);
-	redis_link_flush(link);
-	if (has_moved(link))
-		link->unusable = MOVED_TEXT;
-}
-
 static int on_tick(void *context)
 {
 	struct redis_link *link = context;
-	struct command *oldest = STAILQ_FIRST(&link->commands);
+	struct link_command *oldest = STAILQ_FIRST(&link->commands);
 	int64_t now_ms = clock_monotonic_ms();
 	char why[TROUBLE_SIZE];
 
@@ -385,14 +361,16 @@ static int on_tick(void *context)
 		link_cut(link, MOVED_TEXT);
 	} else if (link->state == LINK_READY && oldest &&
 		   now_ms - oldest->sent_ms > link->options.timeout_ms) {
-		if (link->options.timed_out)
-			link->options.timed_out();
+		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
 		link_cut(link, "a command is not answered in time");
 	} else if (link->state == LINK_READY && link->unusable) {
 		if (link->in_flight == 0)
 			link_cut(link, link->unusable);
 	} else if (link->state == LINK_READY && link->sentinels) {
-		master_follow(link);
+		redis_link_process_read(link);
+		redis_link_flush(link);
+		if (has_moved(link))
+			link->unusable = MOVED_TEXT;
 	}
 	return link->state != LINK_READY || link->in_flight > 0 || link->unusable ||
 	       link->sentinels;

@@ -20,8 +20,7 @@ struct redis_link_options {
 	struct event_base *base;
 	const char *url; /* a malformed one ends the process */
 	int64_t timeout_ms;
-	const char *script;      /* loaded at each connecting; must outlive the link */
-	void (*timed_out)(void); /* NULL, or called when a command is overdue */
+	const char *script; /* loaded at each connecting; must outlive the link */
 };
 
 /* The reply, lent; NULL: none was received. */
@@ -37,12 +36,14 @@ struct redis_link *redis_link_new(const struct redis_link_options *options);
 int redis_link_command(struct redis_link *link, int argc, const char **argv, const size_t *lengths,
 		       redis_done_fn *done, void *context);
 
-/* Writes the gathered commands. To be called once at the end of every loop turn. */
-void redis_link_flush(struct redis_link *link);
-int redis_link_has_unsent(const struct redis_link *link);
+/*
+ * Writes the gathered commands; returns whether there were any. To be called once at the end of
+ * every loop turn.
+ */
+int redis_link_flush(struct redis_link *link);
 
 size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
-const char *redis_link_run_id(const struct redis_link *link); /* of the Redis process */
+const char *redis_link_run_id(const struct redis_link *link); /* the process of Redis */
 /* The run id as scripts take it: under Redis Sentinel with the lease of the master. */
 const char *redis_link_lease(const struct redis_link *link);
 /*

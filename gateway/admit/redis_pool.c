@@ -28,21 +28,16 @@ struct redis_pool {
 	struct redis_link *links[LINKS_MAX];
 	size_t links_n;
 	struct admission *admission;
-	char unsettled_max[NUMBER_SIZE];   /* of one coupon in its outbox: none is added */
-	struct bundle_list unsent;         /* until the end of the loop's turn */
-	struct bundle *last;               /* of these; NULL: none */
-	size_t bundles;                    /* unsent, or in flight */
-	size_t calls;                      /* of these bundles */
-	int64_t sent_ms;                   /* the last bundle */
-	struct event *wake;                /* the loop's turn after a pause */
-	struct bundle_command command;     /* the one that is being sent */
-	const struct redis_link *deciding; /* whose reply is being taken; NULL: none */
+	char unsettled_max[NUMBER_SIZE]; /* with so many of a coupon in its outbox none is added */
+	struct bundle_list unsent;       /* until the end of the loop's turn */
+	struct bundle *last;             /* the last of `unsent`; NULL: none */
+	size_t bundles;                  /* unsent, or in flight */
+	size_t calls;                    /* in these bundles */
+	int64_t sent_ms;                 /* the last bundle */
+	struct event *wake;              /* the loop's turn after a pause */
+	struct bundle_command command;   /* the one that is being sent */
+	const struct redis_link *deciding; /* the one whose reply is being taken; NULL: none */
 };
-
-static void command_timed_out(void)
-{
-	metrics_add(METRIC_REDIS_TIMEOUTS, 1);
-}
 
 static void on_wake(evutil_socket_t fd, short what, void *data)
 {
@@ -56,8 +51,7 @@ struct redis_pool *redis_pool_new(struct event_base *base, const struct config *
 	const struct redis_link_options options = { .base = base,
 						    .url = config->redis_url,
 						    .timeout_ms = config->call_timeout_ms,
-						    .script = lua_issue,
-						    .timed_out = command_timed_out };
+						    .script = lua_issue };
 	struct redis_pool *pool = checked(calloc(1, sizeof(*pool)));
 	size_t connections = (size_t)config->redis_connections;
 
@@ -124,22 +118,6 @@ static void bundle_end(struct bundle *bundle, call_end_fn *end)
 	free(bundle);
 }
 
-/* How a call ends to which Redis replied an error. */
-static call_end_fn *error_end(const char *error)
-{
-	return redis_error_means_not_run(error) ? admission_not_run : admission_lost;
-}
-
-/* Sends it again; 0, or -1. */
-static int bundle_command_again(struct bundle *bundle)
-{
-	if (bundle->tries++ >= NOSCRIPT_TRIES)
-		return -1;
-	metrics_add(METRIC_SCRIPT_RELOADS, 1);
-	redis_link_script_load(bundle->link);
-	return bundle_command(bundle);
-}
-
 static void call_replied(struct bundle *bundle, struct call *call, const redisReply *reply)
 {
 	struct redis_pool *pool = bundle->pool;
@@ -148,7 +126,10 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	if (reply->type == REDIS_REPLY_ERROR) {
 		log_warn("script_error", LOG_I("coupon", call->coupon_id),
 			 LOG_S("error", reply->str));
-		error_end(reply->str)(pool->admission, call);
+		if (redis_error_means_not_run(reply->str))
+			admission_not_run(pool->admission, call);
+		else
+			admission_lost(pool->admission, call);
 		return;
 	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
@@ -170,65 +151,52 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	admission_replied(pool->admission, call, &decoded);
 }
 
-static void bundle_replied(struct bundle *bundle, const redisReply *reply)
-{
-	struct call *call;
-
-	if (reply->type == REDIS_REPLY_ERROR) {
-		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
-			 LOG_S("error", reply->str));
-		bundle_end(bundle, error_end(reply->str));
-		return;
-	}
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
-		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
-			  LOG_S("error", "not what issue.lua returns"));
-		bundle_end(bundle, admission_lost);
-		return;
-	}
-	for (size_t i = 0; (call = bundle_take(bundle)); i++)
-		call_replied(bundle, call, reply->element[i]);
-	bundle_end(bundle, admission_lost); /* none is left */
-}
-
 static void bundle_done(void *context, const redisReply *reply)
 {
 	struct bundle *bundle = context;
+	struct redis_pool *pool = bundle->pool;
+	call_end_fn *end = admission_lost;
+	struct call *call;
 
 	fault_point(FAULT_GATEWAY_AFTER_REPLY);
 	if (reply && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOSCRIPT", 8) == 0 &&
-	    bundle_command_again(bundle) == 0)
-		return;
-	if (reply) {
-		struct redis_pool *pool = bundle->pool;
-
-		pool->deciding = bundle->link;
-		bundle_replied(bundle, reply);
-		pool->deciding = NULL;
-	} else {
-		metrics_add(METRIC_CALLS_LOST, 1);
-		bundle_end(bundle, admission_lost);
+	    bundle->tries++ < NOSCRIPT_TRIES) {
+		metrics_add(METRIC_SCRIPT_RELOADS, 1);
+		redis_link_script_load(bundle->link);
+		if (bundle_command(bundle) == 0)
+			return;
 	}
-}
 
-static int may_begin(const struct redis_pool *pool, size_t requests, size_t coupons)
-{
-	if (pool->bundles == 0)
-		return 1;
-	if (pool->bundles >= BUNDLES_MAX)
-		return 0;
-	if (clock_monotonic_ms() - pool->sent_ms >= PAUSE_MS)
-		return 1;
-	return pool->calls <= CALLS_MANY && bundle_is_filled_by(requests, coupons);
+	pool->deciding = reply ? bundle->link : NULL;
+	if (!reply) {
+		metrics_add(METRIC_CALLS_LOST, 1);
+	} else if (reply->type == REDIS_REPLY_ERROR) {
+		log_warn("script_error", LOG_I("coupons", (int64_t)bundle->calls_n),
+			 LOG_S("error", reply->str));
+		if (redis_error_means_not_run(reply->str))
+			end = admission_not_run;
+	} else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
+		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
+			  LOG_S("error", "not what issue.lua returns"));
+	} else {
+		for (size_t i = 0; (call = bundle_take(bundle)); i++)
+			call_replied(bundle, call, reply->element[i]);
+	}
+	bundle_end(bundle, end);
+	pool->deciding = NULL;
 }
 
 size_t redis_pool_room(struct redis_pool *pool, size_t requests, size_t coupons)
 {
 	static const struct timeval pause = { .tv_usec = PAUSE_MS * 1000 };
+	int may_begin = pool->bundles == 0;
 
 	if (pool->last && bundle_room(pool->last) > 0)
 		return bundle_room(pool->last);
-	if (may_begin(pool, requests, coupons))
+	if (!may_begin && pool->bundles < BUNDLES_MAX)
+		may_begin = clock_monotonic_ms() - pool->sent_ms >= PAUSE_MS ||
+			    (pool->calls <= CALLS_MANY && bundle_is_filled_by(requests, coupons));
+	if (may_begin)
 		return BUNDLE_REQUESTS_MAX;
 	if (!evtimer_pending(pool->wake, NULL))
 		evtimer_add(pool->wake, &pause);
@@ -266,21 +234,22 @@ void redis_pool_flush(struct redis_pool *pool)
 		metrics_add(METRIC_CALLS, 1);
 		metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 	}
-	for (size_t i = 0; i < pool->links_n; i++) {
-		struct redis_link *link = pool->links[i];
-
-		if (!redis_link_has_unsent(link))
-			continue;
-		redis_link_flush(link);
-		fault_point(FAULT_GATEWAY_AFTER_SEND);
-	}
+	for (size_t i = 0; i < pool->links_n; i++)
+		if (redis_link_flush(pool->links[i]))
+			fault_point(FAULT_GATEWAY_AFTER_SEND);
 }
 
-void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
-		      void *context)
+void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
+			   redis_done_fn *done, void *context)
 {
 	if (!link || redis_link_command(link, argc, argv, NULL, done, context))
 		done(context, NULL);
+}
+
+void redis_pool_query(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done,
+		      void *context)
+{
+	redis_pool_query_over(redis_pool_pick(pool), argc, argv, done, context);
 }
 
 static void ask_done(void *context, const redisReply *reply)
@@ -295,7 +264,7 @@ void redis_pool_ask(struct redis_pool *pool, int64_t coupon)
 	char id[NUMBER_SIZE];
 	const char *argv[] = { "EVAL", lua_ask, "1", ASKED_KEY, number_text(coupon, id) };
 
-	redis_pool_query(redis_pool_pick(pool), 5, argv, ask_done, NULL);
+	redis_pool_query(pool, 5, argv, ask_done, NULL);
 }
 
 uint64_t redis_pool_connects_n(const struct redis_pool *pool)

@@ -36,16 +36,19 @@ int redis_pool_send(struct redis_pool *pool, struct call *call);
 void redis_pool_ask(struct redis_pool *pool, int64_t coupon);
 
 /*
- * Sends a command that only reads, or is repeated, over a picked connection. `done` gets the reply,
- * or NULL when Redis is unreachable; then possibly before the function returns.
+ * Sends a command that only reads, or is repeated. `done` gets the reply, or NULL when Redis is
+ * unreachable; then possibly before the function returns.
  */
-void redis_pool_query(struct redis_link *link, int argc, const char **argv, redis_done_fn *done,
+void redis_pool_query(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done,
 		      void *context);
+/* As redis_pool_query(), over a picked connection; NULL: Redis is unreachable. */
+void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
+			   redis_done_fn *done, void *context);
 /* The connection for the next command, or NULL: none is ready. */
 struct redis_link *redis_pool_pick(const struct redis_pool *pool);
 /* The number of times that the first connection became ready. */
 uint64_t redis_pool_connects(const struct redis_pool *pool);
-uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* of all of them */
+uint64_t redis_pool_connects_n(const struct redis_pool *pool); /* all of them */
 /*
  * The process of Redis that all connections are ready to use; NULL: one is not ready, or they lead
  * to different ones. Then a reply of an earlier process may still arrive over one of them.
@@ -64,4 +67,5 @@ void redis_pool_flush(struct redis_pool *pool);
 int redis_pool_is_idle(const struct redis_pool *pool); /* nothing is in flight */
 /* NULL when all connections are ready, else the reason. */
 const char *redis_pool_trouble(const struct redis_pool *pool);
-const char *redis_pool_issue_trouble(const struct redis_pool *pool); /* of link.h */
+const char *redis_pool_issue_trouble(
+	const struct redis_pool *pool); /* redis_link_issue_trouble() */

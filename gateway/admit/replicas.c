@@ -37,18 +37,13 @@
 /* Not in the append-only file, which Redis would have to sync for it. */
 #define REPLICATED_SET "redis.set_repl(redis.REPL_REPLICA) return redis.call('SET', KEYS[1], '')"
 
-struct held {
-	STAILQ_ENTRY(held) next;
-	struct request *request;
-	replicas_done_fn *done; /* NULL: it is the request's answer */
-	void *context;
-	struct result result;
-	const char *status; /* of the object */
-	cJSON *object;      /* NULL: an issue */
+struct held_entry {
+	STAILQ_ENTRY(held_entry) next;
+	struct held held;
 	char run_id[REDIS_RUN_ID_SIZE];
 };
 
-STAILQ_HEAD(held_list, held);
+STAILQ_HEAD(held_list, held_entry);
 
 struct replicas {
 	struct redis_link *link;
@@ -57,33 +52,27 @@ struct replicas {
 	int64_t timeout_ms;
 	struct held_list held, covered; /* by the WAIT in flight */
 	int is_asking;                  /* a round is in flight */
-	int64_t begun_offset;           /* of all that is covered; < 0: no reply */
-	int64_t answered_offset;        /* of all that was answered */
-	int waits_for;                  /* replicas, in the WAIT in flight */
-	int online;                     /* replicas to wait for; < 0: no reply */
-	int fit;                        /* of these, those that may be promoted, */
-	int lacking;                    /* and those of them that lack what is covered */
-	char unfit[NAME_SIZE];          /* one that is online and may not be promoted; "": none */
-	int is_set;                     /* the write that it waits for was made */
-	char error[TROUBLE_SIZE];       /* of WAIT */
+	int64_t begun_offset;     /* Redis had all that is covered at this one; < 0: no reply */
+	int64_t answered_offset;  /* and all that was answered at this one */
+	int waits_for;            /* replicas, in the WAIT in flight */
+	int online;               /* replicas to wait for; < 0: no reply */
+	int fit;                  /* those among them that may be promoted, */
+	int lacking;              /* and those of them that lack what is covered */
+	char unfit[NAME_SIZE];    /* one that is online and may not be promoted; "": none */
+	int is_set;               /* the write that it waits for was made */
+	char error[TROUBLE_SIZE]; /* what WAIT has returned; "": a number */
 	int is_short;
 	int64_t ended_ms;  /* the last round */
-	uint64_t connects; /* of the link */
+	uint64_t connects; /* redis_link_connects(), as last seen */
 	char trouble[TROUBLE_SIZE];
 };
-
-static void command_timed_out(void)
-{
-	metrics_add(METRIC_REDIS_TIMEOUTS, 1);
-}
 
 struct replicas *replicas_new(struct event_base *base, const struct config *config)
 {
 	const struct redis_link_options options = { .base = base,
 						    .url = config->redis_url,
 						    .timeout_ms = config->call_timeout_ms,
-						    .script = lua_ask,
-						    .timed_out = command_timed_out };
+						    .script = lua_ask };
 	struct replicas *replicas;
 	struct redis_url url;
 
@@ -104,51 +93,13 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 	return replicas;
 }
 
-static void held_add(struct replicas *replicas, const char *run_id, const struct held *held)
+void replicas_hold(struct replicas *replicas, const char *run_id, const struct held *held)
 {
-	struct held *copy = checked(malloc(sizeof(*copy)));
+	struct held_entry *entry = checked(malloc(sizeof(*entry)));
 
-	*copy = *held;
-	snprintf(copy->run_id, sizeof(copy->run_id), "%s", run_id ? run_id : "");
-	STAILQ_INSERT_TAIL(&replicas->held, copy, next);
-}
-
-void replicas_hold(struct replicas *replicas, const char *run_id, struct request *request,
-		   const struct result *result)
-{
-	held_add(replicas, run_id, &(struct held){ .request = request, .result = *result });
-}
-
-void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
-			  const char *status, cJSON *object)
-{
-	held_add(replicas, run_id,
-		 &(struct held){ .request = request, .status = status, .object = object });
-}
-
-void replicas_hold_call(struct replicas *replicas, const char *run_id, replicas_done_fn *done,
-			void *context)
-{
-	held_add(replicas, run_id, &(struct held){ .done = done, .context = context });
-}
-
-static void held_end(struct held *held, int is_replicated, int64_t now_us)
-{
-	if (held->done) {
-		held->done(held->context, is_replicated);
-	} else if (held->object && is_replicated) {
-		request_answer_object(held->request, ANSWER_OK, held->status, held->object);
-	} else if (held->object) {
-		cJSON_Delete(held->object);
-		request_fail(held->request, ANSWER_UNAVAILABLE,
-			     "too few replicas of Redis have the receive");
-	} else {
-		if (!is_replicated)
-			held->result.answer = ANSWER_UNKNOWN;
-		metrics_issue_time(now_us - held->request->begun_us);
-		request_answer(held->request, &held->result);
-	}
-	free(held);
+	entry->held = *held;
+	snprintf(entry->run_id, sizeof(entry->run_id), "%s", run_id ? run_id : "");
+	STAILQ_INSERT_TAIL(&replicas->held, entry, next);
 }
 
 /*
@@ -160,15 +111,32 @@ static void covered_end(struct replicas *replicas, int is_replicated)
 {
 	int64_t now_us = clock_monotonic_us();
 	const char *run_id = redis_link_run_id(replicas->link);
-	struct held *held;
+	struct held_entry *entry;
 
-	while ((held = STAILQ_FIRST(&replicas->covered))) {
-		int is_other = strcmp(held->run_id, run_id) != 0;
+	while ((entry = STAILQ_FIRST(&replicas->covered))) {
+		struct held *held = &entry->held;
+		int is_other = strcmp(entry->run_id, run_id) != 0,
+		    is_safe = is_replicated && !is_other;
 
 		STAILQ_REMOVE_HEAD(&replicas->covered, next);
 		if (is_other)
 			redis_link_process_read(replicas->link);
-		held_end(held, is_replicated && !is_other, now_us);
+
+		if (held->done) {
+			held->done(held->context, is_safe);
+		} else if (held->object && is_safe) {
+			request_answer_object(held->request, ANSWER_OK, held->status, held->object);
+		} else if (held->object) {
+			cJSON_Delete(held->object);
+			request_fail(held->request, ANSWER_UNAVAILABLE,
+				     "too few replicas of Redis have the receive");
+		} else {
+			if (!is_safe)
+				held->result.answer = ANSWER_UNKNOWN;
+			metrics_issue_time(now_us - held->request->begun_us);
+			request_answer(held->request, &held->result);
+		}
+		free(entry);
 	}
 }
 
@@ -184,74 +152,6 @@ static void round_end(struct replicas *replicas, int is_replicated, const char *
 	replicas->is_short = !is_replicated;
 	snprintf(replicas->trouble, sizeof(replicas->trouble), "%s", trouble);
 	covered_end(replicas, is_replicated);
-}
-
-/* What is missing, or "". */
-static void trouble_tell(const struct replicas *replicas, char trouble[TROUBLE_SIZE])
-{
-	*trouble = '\0';
-	if (replicas->begun_offset < 0 || replicas->online < 0)
-		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
-	else if (replicas->fit < replicas->wanted)
-		snprintf(trouble, TROUBLE_SIZE,
-			 "%d replicas that may be promoted are online, and %d wanted%s%s%s",
-			 replicas->fit, replicas->wanted, *replicas->unfit ? "; " : "",
-			 replicas->unfit, *replicas->unfit ? " may not be promoted" : "");
-	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
-		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
-	else if (*replicas->error)
-		snprintf(trouble, TROUBLE_SIZE, "WAIT: %.100s", replicas->error);
-	else if (replicas->lacking > 0)
-		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas lack what Redis has",
-			 replicas->lacking, replicas->fit);
-}
-
-/* What the second INFO tells decides. */
-static void round_judge(struct replicas *replicas)
-{
-	char trouble[TROUBLE_SIZE];
-
-	trouble_tell(replicas, trouble);
-	metrics_set(METRIC_REPLICAS, replicas->fit);
-	/* It did not wait for all of them: the next one does. */
-	if (replicas->is_set && replicas->lacking > 0 && replicas->waits_for < replicas->online) {
-		STAILQ_CONCAT(&replicas->covered, &replicas->held);
-		STAILQ_CONCAT(&replicas->held, &replicas->covered);
-		replicas->is_asking = 0;
-		return;
-	}
-	if (!*trouble)
-		replicas->answered_offset = replicas->begun_offset;
-	round_end(replicas, !*trouble, trouble);
-}
-
-/*
- * Looks at each replica that is online, was heard of in the last seconds, and has what was
- * answered.
- */
-static void replicas_look(struct replicas *replicas, const char *info)
-{
-	char host[SENTINEL_HOST_SIZE], state[32];
-	long long offset;
-	int port, lag;
-
-	replicas->online = replicas->fit = replicas->lacking = 0;
-	replicas->unfit[0] = '\0';
-	for (const char *line = strstr(info, "\nslave"); line; line = strstr(line + 1, "\nslave")) {
-		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
-			   host, &port, state, &offset, &lag) != 5 ||
-		    strcmp(state, "online") != 0 || lag > SILENT_S ||
-		    offset < replicas->answered_offset)
-			continue;
-		replicas->online++;
-		if (replicas->sentinels &&
-		    !sentinels_may_promote(replicas->sentinels, host, port)) {
-			snprintf(replicas->unfit, NAME_SIZE, "%s:%d", host, port);
-			continue;
-		}
-		replicas->fit++;
-		replicas->lacking += offset < replicas->begun_offset;
-	}
 }
 
 static void on_info_before(void *context, const redisReply *reply)
@@ -282,68 +182,105 @@ static void on_wait(void *context, const redisReply *reply)
 				       : "no reply");
 }
 
+/* What the second INFO tells decides. */
 static void on_info_after(void *context, const redisReply *reply)
 {
+	char host[SENTINEL_HOST_SIZE], state[32], trouble[TROUBLE_SIZE] = "";
 	struct replicas *replicas = context;
+	const char *line = NULL;
+	long long offset;
+	int port, lag;
 
+	/* Each replica counts that is online, was heard of lately, and has what was answered. */
 	replicas->online = -1;
 	replicas->fit = replicas->lacking = 0;
-	if (reply && reply->type == REDIS_REPLY_STRING)
-		replicas_look(replicas, reply->str);
-	round_judge(replicas);
-}
+	if (reply && reply->type == REDIS_REPLY_STRING) {
+		replicas->online = 0;
+		replicas->unfit[0] = '\0';
+		line = strstr(reply->str, "\nslave");
+	}
+	for (; line; line = strstr(line + 1, "\nslave")) {
+		if (sscanf(line, "\nslave%*d:ip=%255[^,],port=%d,state=%31[^,],offset=%lld,lag=%d",
+			   host, &port, state, &offset, &lag) != 5 ||
+		    strcmp(state, "online") != 0 || lag > SILENT_S ||
+		    offset < replicas->answered_offset)
+			continue;
+		replicas->online++;
+		if (replicas->sentinels &&
+		    !sentinels_may_promote(replicas->sentinels, host, port)) {
+			snprintf(replicas->unfit, NAME_SIZE, "%s:%d", host, port);
+			continue;
+		}
+		replicas->fit++;
+		replicas->lacking += offset < replicas->begun_offset;
+	}
+	metrics_set(METRIC_REPLICAS, replicas->fit);
 
-static int is_due(const struct replicas *replicas)
-{
-	int64_t ago_ms = clock_monotonic_ms() - replicas->ended_ms;
+	if (replicas->begun_offset < 0 || replicas->online < 0)
+		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
+	else if (replicas->fit < replicas->wanted)
+		snprintf(trouble, TROUBLE_SIZE,
+			 "%d replicas that may be promoted are online, and %d wanted%s%s%s",
+			 replicas->fit, replicas->wanted, *replicas->unfit ? "; " : "",
+			 replicas->unfit, *replicas->unfit ? " may not be promoted" : "");
+	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
+		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
+	else if (*replicas->error)
+		snprintf(trouble, TROUBLE_SIZE, "WAIT: %.100s", replicas->error);
+	else if (replicas->lacking > 0)
+		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas lack what Redis has",
+			 replicas->lacking, replicas->fit);
 
-	if (replicas->is_asking)
-		return 0;
-	if (replicas->is_short)
-		return ago_ms >= AGAIN_MS;
-	return !STAILQ_EMPTY(&replicas->held) || ago_ms >= LOOK_MS;
-}
-
-/* Another process of Redis may have no replica. */
-static void process_follow(struct replicas *replicas)
-{
-	if (replicas->connects == redis_link_connects(replicas->link))
+	/* It did not wait for all of them: the next one does. */
+	if (replicas->is_set && replicas->lacking > 0 && replicas->waits_for < replicas->online) {
+		STAILQ_CONCAT(&replicas->covered, &replicas->held);
+		STAILQ_CONCAT(&replicas->held, &replicas->covered);
+		replicas->is_asking = 0;
 		return;
-	replicas->connects = redis_link_connects(replicas->link);
-	replicas->answered_offset = 0;
-	replicas->is_short = 1;
-	snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
+	}
+	if (!*trouble)
+		replicas->answered_offset = replicas->begun_offset;
+	round_end(replicas, !*trouble, trouble);
 }
 
-/* Covers all that is held. */
-static int round_begin(struct replicas *replicas)
+void replicas_flush(struct replicas *replicas)
 {
 	char waits_for[NUMBER_SIZE], timeout[NUMBER_SIZE];
 	const char *info[] = { "INFO", "replication" };
 	const char *set[] = { "EVAL", REPLICATED_SET, "1", REPLICAS_KEY };
 	const char *wait[] = { "WAIT", waits_for, timeout };
 	struct redis_link *link = replicas->link;
+	int64_t ago_ms = clock_monotonic_ms() - replicas->ended_ms;
+	int is_due;
 
-	replicas->waits_for = replicas->online > replicas->wanted ? replicas->online
-								  : replicas->wanted;
-	number_text(replicas->waits_for, waits_for);
-	number_text(replicas->timeout_ms, timeout);
-	replicas->is_asking = 1;
-	replicas->is_set = 0;
-	STAILQ_CONCAT(&replicas->covered, &replicas->held);
-	return redis_link_trouble(link) ||
-	       redis_link_command(link, 2, info, NULL, on_info_before, replicas) ||
-	       redis_link_command(link, 4, set, NULL, on_set, replicas) ||
-	       redis_link_command(link, 3, wait, NULL, on_wait, replicas) ||
-	       redis_link_command(link, 2, info, NULL, on_info_after, replicas);
-}
+	/* Another process of Redis may have no replica. */
+	if (replicas->connects != redis_link_connects(link)) {
+		replicas->connects = redis_link_connects(link);
+		replicas->answered_offset = 0;
+		replicas->is_short = 1;
+		snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
+	}
 
-void replicas_flush(struct replicas *replicas)
-{
-	process_follow(replicas);
-	if (is_due(replicas) && round_begin(replicas))
-		round_end(replicas, 0, "Redis is unreachable");
-	redis_link_flush(replicas->link);
+	if (replicas->is_short)
+		is_due = ago_ms >= AGAIN_MS;
+	else
+		is_due = !STAILQ_EMPTY(&replicas->held) || ago_ms >= LOOK_MS;
+	if (is_due && !replicas->is_asking) {
+		replicas->waits_for = replicas->online > replicas->wanted ? replicas->online
+									  : replicas->wanted;
+		number_text(replicas->waits_for, waits_for);
+		number_text(replicas->timeout_ms, timeout);
+		replicas->is_asking = 1;
+		replicas->is_set = 0;
+		STAILQ_CONCAT(&replicas->covered, &replicas->held);
+		if (redis_link_trouble(link) ||
+		    redis_link_command(link, 2, info, NULL, on_info_before, replicas) ||
+		    redis_link_command(link, 4, set, NULL, on_set, replicas) ||
+		    redis_link_command(link, 3, wait, NULL, on_wait, replicas) ||
+		    redis_link_command(link, 2, info, NULL, on_info_after, replicas))
+			round_end(replicas, 0, "Redis is unreachable");
+	}
+	redis_link_flush(link);
 }
 
 const char *replicas_trouble(const struct replicas *replicas)

@@ -19,23 +19,27 @@ struct replicas;
 /* NULL if the setting is 0. */
 struct replicas *replicas_new(struct event_base *base, const struct config *config);
 
-/*
- * Answers later what was read now from the process with this run id: with the result, or `unknown`
- * with the same receive if too few replicas have got it in time. NULL or "": `unknown` too.
- */
-void replicas_hold(struct replicas *replicas, const char *run_id, struct request *request,
-		   const struct result *result);
-/*
- * Answers later with an object, which it takes, or with `unavailable` if too few replicas have got
- * what was read.
- */
-void replicas_hold_object(struct replicas *replicas, const char *run_id, struct request *request,
-			  const char *status, cJSON *object);
+/* What waits until replicas have what was read from Redis: one of the three. */
+struct held {
+	struct request *request;
 
-/* Calls `done` later with whether enough replicas have what was read now. */
-typedef void replicas_done_fn(void *context, int is_replicated);
-void replicas_hold_call(struct replicas *replicas, const char *run_id, replicas_done_fn *done,
-			void *context);
+	/* The request's answer; `unknown` with the same receive if too few have it in time. */
+	struct result result;
+
+	/* Or an object, which is taken over, and its status; `unavailable` if too few have it. */
+	cJSON *object;
+	const char *status;
+
+	/* Or a call, without a request. */
+	void (*done)(void *context, int is_replicated);
+	void *context;
+};
+
+/*
+ * Holds back what was read now from the process with this run id, and copies `held`. NULL or "": it
+ * ends as if no replica had it.
+ */
+void replicas_hold(struct replicas *replicas, const char *run_id, const struct held *held);
 
 /* NULL if enough replicas have what was written last, as far as is known, else the reason. */
 const char *replicas_trouble(const struct replicas *replicas);

@@ -42,7 +42,7 @@ struct taken {
 
 struct shared {
 	shared_word all;
-	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* of each process */
+	struct taken taken[][ATTEMPTS_TAKEN_MAX]; /* by process */
 };
 
 static struct shared *shared;
@@ -118,22 +118,23 @@ void attempts_enter(size_t process)
 	word_table_enter(&peers, mine);
 }
 
-static struct word_entry *entry_find(const struct word_table *table, uint64_t key, int make)
-{
-	return make ? word_make(table, key, 0) : word_find(table, key);
-}
-
 static struct word_entry *user_find(const struct request *request, int make)
 {
-	return limits.free_max == 0
-		       ? NULL
-		       : entry_find(&users, hash_keyed(request->user.text, request->user.len),
-				    make);
+	uint64_t key;
+
+	if (limits.free_max == 0)
+		return NULL;
+	key = hash_keyed(request->user.text, request->user.len);
+	return make ? word_make(&users, key, 0) : word_find(&users, key);
 }
 
 static struct word_entry *peer_find(const struct request *request, int make)
 {
-	return limits.wrong_max == 0 ? NULL : entry_find(&peers, request->responder->peer, make);
+	uint64_t key = request->responder->peer;
+
+	if (limits.wrong_max == 0)
+		return NULL;
+	return make ? word_make(&peers, key, 0) : word_find(&peers, key);
 }
 
 static int64_t user_until_ms(uint64_t budget)
@@ -253,72 +254,60 @@ static struct attempt entry_take(const struct word_table *table, struct word_ent
 	return attempt;
 }
 
-/* From the address and from all, or from neither. */
-static struct attempt rates_take(struct taken *taken, const struct request *request, int64_t now_us)
-{
-	struct word_entry *peer = peer_find(request, 1);
-	struct attempt attempt = entry_take(&peers, peer, &taken->peer, peer_judge, request,
-					    now_us);
-
-	if (attempt.verdict != ATTEMPT_ALLOWED)
-		return attempt;
-	attempt = budget_take(&shared->all, all_judge, request, now_us);
-	if (attempt.verdict != ATTEMPT_ALLOWED) {
-		atomic_store(&taken->peer, 0);
-		give_back(&peer->word);
-	}
-	return attempt;
-}
-
-static size_t ticket_find(void)
-{
-	static size_t ticket;
-
-	for (size_t i = 0; i < ATTEMPTS_TAKEN_MAX; i++) {
-		ticket = (ticket + 1) % ATTEMPTS_TAKEN_MAX;
-		if (!atomic_load(&shared->taken[mine][ticket].in_use))
-			return ticket;
-	}
-	check(0);
-	return 0;
-}
-
 struct attempt attempts_take(const struct request *request, int64_t now_us)
 {
+	static size_t ticket; /* the last one that was given */
 	struct attempt attempt = { .verdict = ATTEMPT_ALLOWED };
-	size_t ticket = ticket_find();
-	struct taken *taken = &shared->taken[mine][ticket];
+	struct word_entry *peer;
+	struct taken *taken;
+	size_t tries = 0;
 
+	do {
+		check(tries++ < ATTEMPTS_TAKEN_MAX);
+		ticket = (ticket + 1) % ATTEMPTS_TAKEN_MAX;
+		taken = &shared->taken[mine][ticket];
+	} while (atomic_load(&taken->in_use));
 	atomic_store(&taken->in_use, 1);
+
 	if (limits.free_max > 0)
 		attempt = entry_take(&users, user_find(request, 1), &taken->user, user_judge,
 				     request, now_us);
-	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0)
-		attempt = rates_take(taken, request, now_us);
+
+	/* From the address and from all, or from neither. */
+	if (attempt.verdict == ATTEMPT_ALLOWED && limits.wrong_max > 0) {
+		peer = peer_find(request, 1);
+		attempt = entry_take(&peers, peer, &taken->peer, peer_judge, request, now_us);
+		if (attempt.verdict == ATTEMPT_ALLOWED) {
+			attempt = budget_take(&shared->all, all_judge, request, now_us);
+			if (attempt.verdict != ATTEMPT_ALLOWED) {
+				atomic_store(&taken->peer, 0);
+				give_back(&peer->word);
+			}
+		}
+	}
+
 	if (attempt.verdict != ATTEMPT_ALLOWED)
 		taken_give_back(taken);
 	attempt.ticket = ticket;
 	return attempt;
 }
 
-static int64_t wait_after(int64_t wrong)
-{
-	int64_t wait_ms = ATTEMPTS_FIRST_WAIT_MS;
-
-	while (--wrong > 0 && wait_ms < ATTEMPTS_LONGEST_WAIT_MS)
-		wait_ms *= 2;
-	return wait_ms < ATTEMPTS_LONGEST_WAIT_MS ? wait_ms : ATTEMPTS_LONGEST_WAIT_MS;
-}
-
+/* Counts one wrong code more, and begins the wait after it. */
 static void user_spend(shared_word *budget, int64_t now_ms)
 {
 	uint64_t old = atomic_load(budget), spent;
 
 	do {
 		int64_t wrong = user_wrong(old, now_ms) + 1, until_ms = now_ms;
+		int64_t wait_ms = ATTEMPTS_FIRST_WAIT_MS;
 
+		for (int64_t n = wrong;
+		     n > limits.free_max + 1 && wait_ms < ATTEMPTS_LONGEST_WAIT_MS; n--)
+			wait_ms *= 2;
+		if (wait_ms > ATTEMPTS_LONGEST_WAIT_MS)
+			wait_ms = ATTEMPTS_LONGEST_WAIT_MS;
 		if (wrong > limits.free_max)
-			until_ms += wait_after(wrong - limits.free_max);
+			until_ms += wait_ms;
 		if (wrong > WRONG_MASK)
 			wrong = WRONG_MASK;
 		spent = (uint64_t)until_ms << (TAKEN_BITS + WRONG_BITS) |

@@ -16,8 +16,8 @@
 #include "gateway/read/lookup.h"
 
 struct claim;
-struct catalogue;
 
+/* The config and the look-up are lent. */
 struct claim *claim_new(const struct config *config, struct lookup *lookup,
 			struct admission *admission);
 
@@ -27,6 +27,14 @@ void claim_flush(struct claim *claim); /* decides what was submitted; once a tur
 void claim_answered(const struct request *request, enum answer answer);
 size_t claim_waiting(const struct claim *claim); /* requests that wait for a look-up */
 
-struct catalogue *claim_catalogue(struct claim *claim);
+/* To be called often. */
 void claim_tick(struct claim *claim, int64_t now_ms);
+/*
+ * Has changes of codes looked for soon, not only when the next look is due. Returns the number of
+ * that look.
+ */
+uint64_t claim_codes_renew(struct claim *claim);
+/* Whether that look, or a later one, has ended: all that was changed before it is known. */
+int claim_codes_has(const struct claim *claim, uint64_t look);
+/* Appends a sentence for each key that is missing or another one. */
 void claim_warnings(const struct claim *claim, cJSON *array);

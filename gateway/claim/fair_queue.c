@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-/* Identifies a crowd: the crowd that it is part of, and its key there. */
-struct place {
+/* Identifies a group: the group that it is part of, and its key there. */
+struct fair_place {
 	const void *parent;
 	uint64_t key; /* an address, or a connection of it */
 };
@@ -15,20 +15,20 @@ struct place {
  * A tree of three levels: all requests, those of an address, and those of one of its connections,
  * which has them.
  */
-struct crowd {
-	struct place place;
+struct fair_group {
+	struct fair_place place;
 	UT_hash_handle hh;
-	struct crowd *parent; /* NULL: of all requests */
-	TAILQ_ENTRY(crowd) next;
-	size_t n;                           /* requests */
-	TAILQ_HEAD(crowd_list, crowd) list; /* the one to be served next is first */
+	struct fair_group *parent; /* NULL: of all requests */
+	TAILQ_ENTRY(fair_group) next;
+	size_t n;                                     /* requests */
+	TAILQ_HEAD(fair_group_list, fair_group) list; /* the one to be served next is first */
 	struct request_list requests;
 };
 
 struct fair_queue {
 	size_t max;
-	struct crowd all;
-	struct crowd *by_place; /* the others */
+	struct fair_group all;
+	struct fair_group *by_place; /* the others */
 };
 
 struct fair_queue *fair_queue_new(size_t max)
@@ -40,59 +40,60 @@ struct fair_queue *fair_queue_new(size_t max)
 	return queue;
 }
 
-static struct crowd *crowd_of(struct fair_queue *queue, struct crowd *parent, uint64_t key)
+static struct fair_group *group_of(struct fair_queue *queue, struct fair_group *parent,
+				   uint64_t key)
 {
-	const struct place place = { parent, key };
-	struct crowd *crowd;
+	const struct fair_place place = { parent, key };
+	struct fair_group *group;
 
-	HASH_FIND(hh, queue->by_place, &place, sizeof(place), crowd);
-	if (crowd)
-		return crowd;
-	crowd = checked(calloc(1, sizeof(*crowd)));
-	crowd->place = place;
-	crowd->parent = parent;
-	TAILQ_INIT(&crowd->list);
-	STAILQ_INIT(&crowd->requests);
-	HASH_ADD(hh, queue->by_place, place, sizeof(place), crowd);
-	TAILQ_INSERT_TAIL(&parent->list, crowd, next);
-	return crowd;
+	HASH_FIND(hh, queue->by_place, &place, sizeof(place), group);
+	if (group)
+		return group;
+	group = checked(calloc(1, sizeof(*group)));
+	group->place = place;
+	group->parent = parent;
+	TAILQ_INIT(&group->list);
+	STAILQ_INIT(&group->requests);
+	HASH_ADD(hh, queue->by_place, place, sizeof(place), group);
+	TAILQ_INSERT_TAIL(&parent->list, group, next);
+	return group;
 }
 
 /* Takes its oldest request; the connection and its address are then the last to be served. */
-static struct request *line_take(struct fair_queue *queue, struct crowd *line)
+static struct request *line_take(struct fair_queue *queue, struct fair_group *line)
 {
 	struct request *request = STAILQ_FIRST(&line->requests);
 
 	STAILQ_REMOVE_HEAD(&line->requests, next);
-	for (struct crowd *crowd = line, *parent; (parent = crowd->parent); crowd = parent) {
-		TAILQ_REMOVE(&parent->list, crowd, next);
-		if (--crowd->n > 0) {
-			TAILQ_INSERT_TAIL(&parent->list, crowd, next);
+	for (struct fair_group *group = line, *parent; (parent = group->parent); group = parent) {
+		TAILQ_REMOVE(&parent->list, group, next);
+		if (--group->n > 0) {
+			TAILQ_INSERT_TAIL(&parent->list, group, next);
 			continue;
 		}
-		HASH_DEL(queue->by_place, crowd);
-		free(crowd);
+		HASH_DEL(queue->by_place, group);
+		free(group);
 	}
 	queue->all.n--;
 	return request;
 }
 
-/* The longest crowd of the parent. Begins with `crowd`, which mostly has more than half. */
-static struct crowd *longest(const struct crowd *parent, struct crowd *crowd)
+/* The longest group of the parent. Begins with `group`, which mostly has more than half. */
+static struct fair_group *longest(const struct fair_group *parent, struct fair_group *group)
 {
-	struct crowd *other;
+	struct fair_group *other;
 
-	if (crowd->n <= parent->n / 2)
+	if (group->n <= parent->n / 2)
 		TAILQ_FOREACH (other, &parent->list, next)
-			if (other->n > crowd->n)
-				crowd = other;
-	return crowd;
+			if (other->n > group->n)
+				group = other;
+	return group;
 }
 
 struct request *fair_queue_add(struct fair_queue *queue, struct request *request)
 {
-	struct crowd *address = crowd_of(queue, &queue->all, request->responder->peer);
-	struct crowd *line = crowd_of(queue, address, (uintptr_t)request->responder), *most;
+	struct fair_group *address = group_of(queue, &queue->all, request->responder->peer);
+	struct fair_group *line = group_of(queue, address, (uintptr_t)request->responder), *most;
 
 	STAILQ_INSERT_TAIL(&line->requests, request, next);
 	line->n++;
@@ -105,7 +106,7 @@ struct request *fair_queue_add(struct fair_queue *queue, struct request *request
 
 struct request *fair_queue_take(struct fair_queue *queue)
 {
-	struct crowd *address = TAILQ_FIRST(&queue->all.list);
+	struct fair_group *address = TAILQ_FIRST(&queue->all.list);
 
 	return address ? line_take(queue, TAILQ_FIRST(&address->list)) : NULL;
 }

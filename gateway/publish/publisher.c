@@ -12,7 +12,6 @@
 #include "common/thread.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/batch.h"
-#include "gateway/publish/load.h"
 #include "gateway/publish/waiters.h"
 
 #include <poll.h>
@@ -22,73 +21,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FRAME_LEN (sizeof(PACKED_HEAD) - 1 + sizeof(PACKED_TAIL) - 1)
-#define NEXT_LEN (sizeof(PACKED_NEXT) - 1)
-
-/* The size of the body with one batch more. */
-static size_t bytes_with(const struct packet *packet, const struct batch *batch)
-{
-	size_t before = packet->batches_n > 1 ? packet->bytes : packet->bytes + FRAME_LEN;
-
-	return before + NEXT_LEN + batch->body_len;
-}
-
-static int fits(const struct packet *packet, const struct batch *batch)
-{
-	return packet->batches_n < PACKED_BATCHES_MAX &&
-	       packet->receives + batch->receives <= MESSAGE_RECEIVES_MAX &&
-	       bytes_with(packet, batch) <= PACKED_BYTES_MAX;
-}
-
-struct packet *packet_take(struct batch_list *pending)
-{
-	struct packet *packet = calloc(1, sizeof(*packet));
-	struct batch *batch = STAILQ_FIRST(pending);
-
-	check(packet != NULL && batch != NULL);
-	STAILQ_INIT(&packet->batches);
-	do {
-		packet->bytes = packet->batches_n > 0 ? bytes_with(packet, batch) : batch->body_len;
-		packet->receives += batch->receives;
-		packet->wants_outcome |= batch->wants_outcome;
-		packet->batches_n++;
-		STAILQ_REMOVE_HEAD(pending, next);
-		STAILQ_INSERT_TAIL(&packet->batches, batch, next);
-	} while ((batch = STAILQ_FIRST(pending)) && fits(packet, batch));
-	return packet;
-}
-
-void packet_open(struct packet *packet, struct batch_list *batches)
-{
-	STAILQ_CONCAT(batches, &packet->batches);
-	free(packet);
-}
-
-char *packet_body(struct packet *packet, char buffer[PACKED_BYTES_MAX])
-{
-	struct batch *batch = STAILQ_FIRST(&packet->batches);
-	char *end = buffer;
-
-	if (packet->batches_n == 1)
-		return batch->body;
-	end = mempcpy(end, PACKED_HEAD, sizeof(PACKED_HEAD) - 1);
-	for (; batch; batch = STAILQ_NEXT(batch, next)) {
-		end = mempcpy(end, batch->body, batch->body_len);
-		if (STAILQ_NEXT(batch, next))
-			end = mempcpy(end, PACKED_NEXT, NEXT_LEN);
-	}
-	end = mempcpy(end, PACKED_TAIL, sizeof(PACKED_TAIL) - 1);
-	check((size_t)(end - buffer) == packet->bytes);
-	return buffer;
-}
-
 /* The batches of one way. */
-struct lane {
+struct publish_lane {
 	struct batch_list pending;
 	int64_t hold_until_ms; /* no publish before this time */
 	int64_t burst_ms;      /* when its last burst began */
 	size_t burst_receives; /* how many went in it */
-	struct load load;
+	struct batch_rate rate;
 	int bursts; /* it is part of the present burst */
 };
 
@@ -115,15 +54,16 @@ struct publisher {
 	/* … to here; the rest is the thread's own */
 
 	struct rabbit_publisher *amqp;
-	struct rabbit_link *link; /* of `amqp` */
-	struct lane lanes[BATCH_WAYS];
+	struct rabbit_link *link; /* that `amqp` uses */
+	struct publish_lane lanes[BATCH_WAYS];
 	struct batch_list again;    /* failed, in order; published before what is pending */
 	struct batch_list finished; /* confirmed */
 	struct reply_message_list arrived;
-	char installation[INSTALLATION_SIZE]; /* of what is published; empty: not known */
-	size_t turn;                          /* the lane of the last packet */
-	char *buffer;                         /* of PACKED_BYTES_MAX */
-	uint64_t cuts;                        /* the state of the link in the metrics */
+	char installation
+		[INSTALLATION_SIZE]; /* what is published belongs to it; empty: not known */
+	size_t turn;                 /* the lane of the last packet */
+	char *buffer;                /* PACKED_BYTES_MAX large */
+	uint64_t cuts;               /* the state of the link in the metrics */
 };
 
 #define WINDOW_MAX 2000      /* messages published and not confirmed */
@@ -222,44 +162,9 @@ static void delivered(void *context, size_t source, uint64_t tag, struct envelop
 	envelope_free(envelope);
 }
 
-static void packet_publish(struct publisher *publisher, struct packet *packet)
-{
-	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
-							 AMQP_BASIC_CORRELATION_ID_FLAG };
-	const struct batch *first = STAILQ_FIRST(&packet->batches);
-	const struct rabbit_queue_place *place = place_of(packet);
-	amqp_bytes_t body = { .len = packet->bytes,
-			      .bytes = packet_body(packet, publisher->buffer) };
-	char ulid[ULID_SIZE];
-
-	properties.content_type = amqp_cstring_bytes("application/json");
-	properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
-	if (*publisher->installation) {
-		properties._flags |= AMQP_BASIC_APP_ID_FLAG;
-		properties.app_id = amqp_cstring_bytes(publisher->installation);
-	}
-	if (packet->wants_outcome) {
-		properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
-		properties.reply_to = amqp_cstring_bytes(REPLY_TO);
-	}
-	if (first->way == BATCH_USES) {
-		properties._flags |= AMQP_BASIC_TYPE_FLAG;
-		properties.type = amqp_cstring_bytes(AMQP_USE_TYPE);
-	}
-	metrics_add(METRIC_PUBLISHED, 1);
-	rabbit_publisher_send(publisher->amqp, place->exchange, place->routing_key, &properties,
-			      body, packet);
-}
-
-static int other_is_full(const struct publisher *publisher, enum batch_way way)
-{
-	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
-		if (other != way && publisher->lanes[other].load.was_full)
-			return 1;
-	return 0;
-}
-
 /*
+ * When the next packet of the lane may go; INT64_MAX: there is none.
+ *
  * Messages go out in bursts, each lane by itself: the next one begins when the last is confirmed,
  * so that a busy broker writes, syncs and confirms many at once (measured: a quarter less CPU a
  * message), and an idle one gets a message without delay. What waits for the next burst is packed
@@ -269,53 +174,33 @@ static int other_is_full(const struct publisher *publisher, enum batch_way way)
  * client waits, that is so only beside a full lane, and after 4 n ms: then all is busy, and what
  * small messages cost is missing elsewhere.
  */
-static int64_t linger_ms(const struct publisher *publisher, enum batch_way way)
-{
-	int64_t wait_ms = (int64_t)publisher->lanes[way].burst_receives;
-
-	if (way != BATCH_RECEIVES)
-		wait_ms *= other_is_full(publisher, way) ? 4 : 0;
-	return wait_ms < LINGER_MS ? wait_ms : LINGER_MS;
-}
-
-/* When the next packet of the lane may go; INT64_MAX: there is none. */
 static int64_t lane_due_ms(const struct publisher *publisher, enum batch_way way)
 {
-	const struct lane *lane = &publisher->lanes[way];
-	int64_t wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0, due_ms,
-		least_ms = linger_ms(publisher, way);
+	const struct publish_lane *lane = &publisher->lanes[way];
+	int64_t linger_ms = (int64_t)lane->burst_receives, wait_ms, due_ms;
+	int other_is_full = 0;
 
 	if (STAILQ_EMPTY(&lane->pending))
 		return INT64_MAX;
-	if (wait_ms < least_ms)
-		wait_ms = least_ms;
+	for (enum batch_way other = 0; other < BATCH_WAYS; other++)
+		other_is_full |= other != way && publisher->lanes[other].rate.was_full;
+	if (way != BATCH_RECEIVES)
+		linger_ms *= other_is_full ? 4 : 0;
+	if (linger_ms > LINGER_MS)
+		linger_ms = LINGER_MS;
+
+	wait_ms = rabbit_publisher_open(publisher->amqp) > 0 ? BURST_MS : 0;
+	if (wait_ms < linger_ms)
+		wait_ms = linger_ms;
 	due_ms = lane->burst_ms + wait_ms;
 	return due_ms > lane->hold_until_ms ? due_ms : lane->hold_until_ms;
 }
 
-static int64_t due_ms_of_all(const struct publisher *publisher)
-{
-	int64_t due_ms = INT64_MAX;
-
-	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
-		int64_t lane_ms = lane_due_ms(publisher, way);
-
-		due_ms = lane_ms < due_ms ? lane_ms : due_ms;
-	}
-	return due_ms;
-}
-
-static int may_publish(const struct publisher *publisher)
-{
-	return rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
-	       rabbit_publisher_ready(publisher->amqp);
-}
-
 /* The lanes of a burst take turns. NULL: nothing is left of them. */
-static struct lane *lane_next(struct publisher *publisher, int64_t now_ms)
+static struct publish_lane *lane_next(struct publisher *publisher, int64_t now_ms)
 {
 	for (size_t i = 0; i < BATCH_WAYS; i++) {
-		struct lane *lane;
+		struct publish_lane *lane;
 
 		publisher->turn = (publisher->turn + 1) % BATCH_WAYS;
 		lane = &publisher->lanes[publisher->turn];
@@ -329,10 +214,10 @@ static struct lane *lane_next(struct publisher *publisher, int64_t now_ms)
 static void pending_publish(struct publisher *publisher)
 {
 	int64_t now_ms = clock_monotonic_ms();
-	struct lane *lane;
+	struct publish_lane *lane;
 
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++)
-		load_is_full(&publisher->lanes[way].load, now_ms); /* for linger_ms() */
+		batch_rate_is_full(&publisher->lanes[way].rate, now_ms); /* for lane_due_ms() */
 	for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
 		lane = &publisher->lanes[way];
 		lane->bursts = lane_due_ms(publisher, way) <= now_ms;
@@ -341,14 +226,40 @@ static void pending_publish(struct publisher *publisher)
 			lane->burst_receives = 0;
 		}
 	}
+
 	for (int n = 0;
-	     n < BURST_MESSAGES && may_publish(publisher) && (lane = lane_next(publisher, now_ms));
+	     n < BURST_MESSAGES && rabbit_publisher_open(publisher->amqp) < WINDOW_MAX &&
+	     rabbit_publisher_ready(publisher->amqp) && (lane = lane_next(publisher, now_ms));
 	     n++) {
 		struct packet *packet = packet_take(&lane->pending);
+		const struct batch *first = STAILQ_FIRST(&packet->batches);
+		const struct rabbit_queue_place *place = place_of(packet);
+		amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_CONTENT_TYPE_FLAG |
+								 AMQP_BASIC_CORRELATION_ID_FLAG };
+		amqp_bytes_t body = { .len = packet->bytes,
+				      .bytes = packet_body(packet, publisher->buffer) };
+		char ulid[ULID_SIZE];
+
+		properties.content_type = amqp_cstring_bytes("application/json");
+		properties.correlation_id = amqp_cstring_bytes(ulid_format(&first->ulid, ulid));
+		if (*publisher->installation) {
+			properties._flags |= AMQP_BASIC_APP_ID_FLAG;
+			properties.app_id = amqp_cstring_bytes(publisher->installation);
+		}
+		if (packet->wants_outcome) {
+			properties._flags |= AMQP_BASIC_REPLY_TO_FLAG;
+			properties.reply_to = amqp_cstring_bytes(REPLY_TO);
+		}
+		if (first->way == BATCH_USES) {
+			properties._flags |= AMQP_BASIC_TYPE_FLAG;
+			properties.type = amqp_cstring_bytes(AMQP_USE_TYPE);
+		}
 
 		lane->burst_receives += packet->receives;
-		lane->load.receives += packet->receives;
-		packet_publish(publisher, packet);
+		lane->rate.receives += packet->receives;
+		metrics_add(METRIC_PUBLISHED, 1);
+		rabbit_publisher_send(publisher->amqp, place->exchange, place->routing_key,
+				      &properties, body, packet);
 		fault_point(FAULT_GATEWAY_AFTER_PUBLISH);
 		rabbit_link_read(publisher->link);
 	}
@@ -363,44 +274,6 @@ static void pending_add(struct publisher *publisher, struct batch_list *list)
 		STAILQ_REMOVE_HEAD(list, next);
 		STAILQ_INSERT_TAIL(&publisher->lanes[batch->way].pending, batch, next);
 	}
-}
-
-/* Batches to be published again go first. */
-static void again_prepend(struct publisher *publisher)
-{
-	if (STAILQ_EMPTY(&publisher->again))
-		return;
-	for (size_t i = 0; i < BATCH_WAYS; i++)
-		STAILQ_CONCAT(&publisher->again, &publisher->lanes[i].pending);
-	pending_add(publisher, &publisher->again);
-}
-
-/* Connects when that is due, reads what the broker sent, and publishes what is allowed. */
-static void turn_run(struct publisher *publisher)
-{
-	uint64_t cuts;
-
-	rabbit_link_step(publisher->link, clock_monotonic_ms());
-	rabbit_link_read(publisher->link);
-	pending_publish(publisher);
-	again_prepend(publisher);
-	cuts = rabbit_link_cuts(publisher->link);
-	metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
-	metrics_set(METRIC_AMQP_BLOCKED, rabbit_link_blocked(publisher->link));
-	publisher->cuts = cuts;
-}
-
-static int64_t sleep_until_ms(const struct publisher *publisher)
-{
-	int64_t now_ms = clock_monotonic_ms(), due_ms = due_ms_of_all(publisher),
-		until_ms = rabbit_link_deadline_ms(publisher->link, now_ms);
-
-	if (!rabbit_link_up(publisher->link) || rabbit_link_blocked(publisher->link) ||
-	    due_ms == INT64_MAX)
-		return until_ms;
-	if (due_ms <= now_ms) /* the broker takes no more now */
-		due_ms = now_ms + BURST_MS;
-	return due_ms < until_ms ? due_ms : until_ms;
 }
 
 /* Exchanges the lists with the event loop. Returns whether something was exchanged. */
@@ -426,23 +299,51 @@ static int lists_exchange(struct publisher *publisher)
 	return has_arrived || is_submitted;
 }
 
-static void thread_sleep(struct publisher *publisher)
-{
-	const struct pollfd link = { .fd = rabbit_link_fd(publisher->link), .events = POLLIN };
-
-	thread_pause(&publisher->thread, sleep_until_ms(publisher), &link, 1);
-}
-
 static void *thread_main(void *data)
 {
 	struct publisher *publisher = data;
+	struct pollfd link = { .events = POLLIN };
+	int64_t now_ms, due_ms, until_ms;
+	uint64_t cuts;
 
 	do {
-		turn_run(publisher);
-		if (!lists_exchange(publisher) && !publisher->thread.stops) {
-			thread_sleep(publisher);
-			lists_exchange(publisher);
+		/* Connects when that is due, and reads what the broker sent. */
+		rabbit_link_step(publisher->link, clock_monotonic_ms());
+		rabbit_link_read(publisher->link);
+
+		/* Batches to be published again go first the next time. */
+		pending_publish(publisher);
+		if (!STAILQ_EMPTY(&publisher->again)) {
+			for (size_t i = 0; i < BATCH_WAYS; i++)
+				STAILQ_CONCAT(&publisher->again, &publisher->lanes[i].pending);
+			pending_add(publisher, &publisher->again);
 		}
+
+		cuts = rabbit_link_cuts(publisher->link);
+		metrics_add(METRIC_PUBLISHER_CUTS, (int64_t)(cuts - publisher->cuts));
+		metrics_set(METRIC_AMQP_BLOCKED, rabbit_link_blocked(publisher->link));
+		publisher->cuts = cuts;
+
+		if (lists_exchange(publisher) || publisher->thread.stops)
+			continue;
+
+		/* Sleeps until the connection has something to do, or the next packet may go. */
+		now_ms = clock_monotonic_ms();
+		due_ms = INT64_MAX;
+		for (enum batch_way way = 0; way < BATCH_WAYS; way++) {
+			int64_t lane_ms = lane_due_ms(publisher, way);
+
+			due_ms = lane_ms < due_ms ? lane_ms : due_ms;
+		}
+		if (due_ms <= now_ms) /* the broker takes no more now */
+			due_ms = now_ms + BURST_MS;
+		until_ms = rabbit_link_deadline_ms(publisher->link, now_ms);
+		if (rabbit_link_up(publisher->link) && !rabbit_link_blocked(publisher->link) &&
+		    due_ms < until_ms)
+			until_ms = due_ms;
+		link.fd = rabbit_link_fd(publisher->link);
+		thread_pause(&publisher->thread, until_ms, &link, 1);
+		lists_exchange(publisher);
 	} while (!publisher->thread.stops);
 	rabbit_publisher_close(publisher->amqp);
 	return NULL;

@@ -200,28 +200,6 @@ void waiters_confirmed(struct waiters *waiters, const struct ulid *ulid)
 	}
 }
 
-static void use_replied(struct waiter *waiter, const struct reply *reply, size_t first)
-{
-	const struct use_outcome *outcomes = &reply->uses[first];
-	size_t n = 1;
-
-	while (first + n < reply->outcomes_n && outcomes[n].use == outcomes->use)
-		n++;
-	if (n == waiter->request->use->use.receives_n)
-		use_end(waiter, outcomes, n);
-}
-
-static void receive_replied(struct waiter *waiter, const struct receive_outcome *outcome)
-{
-	if (!waiter->repeated)
-		waiter_end(waiter, outcome->reason ? OUTCOME_REJECTED : OUTCOME_ISSUED, ACK_ISSUED,
-			   outcome->reason);
-	else if (waiter->looking)
-		waiter->again = 1;
-	else
-		look_up(waiter->waiters, waiter);
-}
-
 void waiters_replied(struct waiters *waiters, const struct reply *reply)
 {
 	struct waiting_batch *batch = batch_find(waiters, &reply->batch);
@@ -233,14 +211,31 @@ void waiters_replied(struct waiters *waiters, const struct reply *reply)
 	for (size_t i = reply->outcomes_n; i-- > 0;)
 		behind[reply->is_to_uses ? reply->uses[i].use : (size_t)reply->receives[i].index] =
 			(unsigned short)(i + 1);
+
 	for (waiter = TAILQ_FIRST(&batch->waiters); waiter; waiter = next) {
-		size_t i = behind[waiter->place];
+		size_t end = behind[waiter->place], first;
+		const struct receive_outcome *outcome;
 
 		next = TAILQ_NEXT(waiter, same_batch); /* the batch may end with this one */
-		if (i > 0 && reply->is_to_uses)
-			use_replied(waiter, reply, i - 1);
-		else if (i > 0)
-			receive_replied(waiter, &reply->receives[i - 1]);
+		if (end == 0)
+			continue;
+		first = end - 1;
+		if (reply->is_to_uses) {
+			while (end < reply->outcomes_n &&
+			       reply->uses[end].use == reply->uses[first].use)
+				end++;
+			if (end - first == waiter->request->use->use.receives_n)
+				use_end(waiter, &reply->uses[first], end - first);
+			continue;
+		}
+		outcome = &reply->receives[first];
+		if (!waiter->repeated)
+			waiter_end(waiter, outcome->reason ? OUTCOME_REJECTED : OUTCOME_ISSUED,
+				   ACK_ISSUED, outcome->reason);
+		else if (waiter->looking)
+			waiter->again = 1;
+		else
+			look_up(waiters, waiter);
 	}
 }
 

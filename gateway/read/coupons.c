@@ -5,6 +5,7 @@
 #include "common/hash.h"
 #include "gateway/listen/request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -14,9 +15,9 @@
 #define OFFERS_AGAIN_MS 1000 /* as long as PostgreSQL does not have the version, or failed */
 
 struct offer {
-	int64_t id; /* of the coupon */
+	int64_t id; /* the coupon's */
 	UT_hash_handle hh;
-	int64_t version; /* of the members; 0: they were never read */
+	int64_t version; /* the terms that the members show; 0: they were never read */
 	cJSON *members;
 	int64_t asked_for; /* version, by the last look-up */
 	int has_failed;    /* it did */
@@ -85,39 +86,6 @@ void member_receive(cJSON *object, const struct receive *receive, int slot)
 	cJSON_AddNumberToObject(object, "slot", slot);
 }
 
-static void offer_forget(struct offers *offers, struct offer *offer)
-{
-	check(!offer->is_asked);
-	HASH_DEL(offers->by_id, offer);
-	cJSON_Delete(offer->members);
-	free(offer);
-}
-
-/*
- * The first in the table is the least recently used, which is forgotten for a new one. NULL: it is
- * being looked up.
- */
-static struct offer *offer_get(struct offers *offers, int64_t coupon)
-{
-	struct offer *offer;
-
-	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
-	if (offer) {
-		HASH_DEL(offers->by_id, offer);
-	} else {
-		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
-			if (offers->by_id->is_asked)
-				return NULL;
-			offer_forget(offers, offers->by_id);
-		}
-		offer = checked(calloc(1, sizeof(*offer)));
-		offer->id = coupon;
-		STAILQ_INIT(&offer->askers);
-	}
-	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
-	return offer;
-}
-
 /* Members of an older version are shown if they are all that PostgreSQL has, not if it failed. */
 static const cJSON *members_known(const struct offer *offer, int64_t version)
 {
@@ -149,26 +117,38 @@ static void on_offer_row(void *context, const PGresult *rows)
 	offer->is_asked = 0; /* from here on it may be forgotten */
 }
 
-/* Whether PostgreSQL is to be asked now: for that version, or whether there is another one. */
-static int is_due(const struct offer *offer, int64_t version)
-{
-	int64_t after_ms = offer->version < version ? OFFERS_AGAIN_MS : OFFERS_KEEP_MS;
-
-	return !offer->is_asked &&
-	       (offer->asked_for < version || clock_monotonic_ms() - offer->ended_ms >= after_ms);
-}
-
 void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker)
 {
-	struct offer *offer = offer_get(offers, coupon);
+	struct offer *offer;
+	int64_t after_ms;
 	int had_failed;
 
-	if (!offer) {
-		asker->done(asker->context, NULL);
-		return;
+	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
+	if (offer) {
+		HASH_DEL(offers->by_id, offer);
+	} else {
+		/* The first is the least recently used: it is forgotten for a new one. */
+		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
+			offer = offers->by_id;
+			if (offer->is_asked) {
+				asker->done(asker->context, NULL);
+				return;
+			}
+			HASH_DEL(offers->by_id, offer);
+			cJSON_Delete(offer->members);
+			free(offer);
+		}
+		offer = checked(calloc(1, sizeof(*offer)));
+		offer->id = coupon;
+		STAILQ_INIT(&offer->askers);
 	}
+	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
 	had_failed = offer->has_failed;
-	if (is_due(offer, asker->version)) {
+
+	/* PostgreSQL is asked for that version, or whether there is another one. */
+	after_ms = offer->version < asker->version ? OFFERS_AGAIN_MS : OFFERS_KEEP_MS;
+	if (!offer->is_asked && (offer->asked_for < asker->version ||
+				 clock_monotonic_ms() - offer->ended_ms >= after_ms)) {
 		offer->asked_for = asker->version;
 		if (lookup_ask(offers->reads, LOOKUP_OFFER,
 			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_offer_row, offer))
@@ -176,13 +156,14 @@ void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker
 		else
 			offer->is_asked = 1;
 	}
+
 	if (offer->is_asked && offer->version < asker->version && !had_failed)
 		STAILQ_INSERT_TAIL(&offer->askers, asker, next);
 	else
 		asker->done(asker->context, members_known(offer, asker->version));
 }
 
-#define PAGE_BYTES 131072 /* of the rows of a page, so that clients can read it in time */
+#define PAGE_BYTES 131072 /* rows of a page: so clients can read it in time */
 #define ROW_BYTES 256     /* the names of the members, and the user */
 
 /*
@@ -204,43 +185,11 @@ static int page_rows(const PGresult *rows, int limit)
 	return n;
 }
 
-static void coupon_add(cJSON *coupons, const struct user_id *user, const PGresult *rows, int row)
-{
-	cJSON *object = checked(cJSON_CreateObject());
-	struct receive receive;
-
-	row_receive(rows, row, column_number(rows, row, "coupon_id"), user, &receive);
-	cJSON_AddStringToObject(object, "coupon", column_text(rows, row, "coupon_id"));
-	member_column(object, rows, row, "name");
-	member_receive(object, &receive, (int)column_number(rows, row, "slot"));
-	member_column(object, rows, row, "received_at");
-	member_column(object, rows, row, "valid_from");
-	member_column(object, rows, row, "valid_to");
-	member_offer(object, rows, row);
-	if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
-		check(cJSON_AddTrueToObject(object, "voided"));
-	member_raw(object, rows, row, "use");
-	cJSON_AddItemToArray(coupons, object);
-}
-
-/* Adds the cursor of the page after this row. */
-static void cursor_add(cJSON *object, const struct user_id *user, const PGresult *rows, int row)
-{
-	const struct coupon_cursor cursor = {
-		.at_us = column_number(rows, row, "received_us"),
-		.coupon = column_number(rows, row, "coupon_id"),
-		.slot = (int)column_number(rows, row, "slot"),
-	};
-	char text[COUPON_CURSOR_SIZE];
-
-	cJSON_AddStringToObject(object, "cursor", coupon_cursor_format(&cursor, user, text));
-}
-
-static void on_rows(void *context, const PGresult *rows)
+static void on_page(void *context, const PGresult *rows)
 {
 	struct request *request = context;
-	int n;
 	cJSON *object, *coupons;
+	int n;
 
 	if (!rows) {
 		request_fail(request, ANSWER_UNAVAILABLE,
@@ -250,13 +199,41 @@ static void on_rows(void *context, const PGresult *rows)
 	object = checked(cJSON_CreateObject());
 	cJSON_AddStringToObject(object, "user", request->user.text);
 	coupons = cJSON_AddArrayToObject(object, "coupons");
+
 	n = page_rows(rows, request->page.limit);
-	for (int row = 0; row < n; row++)
-		if (identity_has_coupon(&request->responder->identity,
-					column_number(rows, row, "coupon_id")))
-			coupon_add(coupons, &request->user, rows, row);
-	if (PQntuples(rows) > n)
-		cursor_add(object, &request->user, rows, n - 1);
+	for (int row = 0; row < n; row++) {
+		int64_t coupon = column_number(rows, row, "coupon_id");
+		struct receive receive;
+		cJSON *member;
+
+		if (!identity_has_coupon(&request->responder->identity, coupon))
+			continue;
+		member = checked(cJSON_CreateObject());
+		row_receive(rows, row, coupon, &request->user, &receive);
+		cJSON_AddStringToObject(member, "coupon", column_text(rows, row, "coupon_id"));
+		member_column(member, rows, row, "name");
+		member_receive(member, &receive, (int)column_number(rows, row, "slot"));
+		member_column(member, rows, row, "received_at");
+		member_column(member, rows, row, "valid_from");
+		member_column(member, rows, row, "valid_to");
+		member_offer(member, rows, row);
+		if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
+			check(cJSON_AddTrueToObject(member, "voided"));
+		member_raw(member, rows, row, "use");
+		cJSON_AddItemToArray(coupons, member);
+	}
+
+	if (PQntuples(rows) > n) {
+		const struct coupon_cursor next = {
+			.at_us = column_number(rows, n - 1, "received_us"),
+			.coupon = column_number(rows, n - 1, "coupon_id"),
+			.slot = (int)column_number(rows, n - 1, "slot"),
+		};
+		char text[COUPON_CURSOR_SIZE];
+
+		cJSON_AddStringToObject(object, "cursor",
+					coupon_cursor_format(&next, &request->user, text));
+	}
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 
@@ -274,6 +251,63 @@ void coupons_answer(struct lookup *reads, struct request *request)
 		postgres_number(page->is_usable),
 	};
 
-	if (lookup_ask(reads, LOOKUP_PAGE, 6, arguments, on_rows, request))
+	if (lookup_ask(reads, LOOKUP_PAGE, 6, arguments, on_page, request))
+		request_fail(request, ANSWER_BUSY, NULL);
+}
+
+#define CURRENCY_MESSAGE_SIZE 128
+
+/* A number with all its digits. */
+static void amount_add(cJSON *object, const char *name, int64_t amount)
+{
+	char text[NUMBER_SIZE];
+
+	check(cJSON_AddRawToObject(object, name, number_text(amount, text)));
+}
+
+static void on_quote(void *context, const PGresult *rows)
+{
+	struct request *request = context;
+	const struct use *use = &request->use->use;
+	char coupon[ID_SIZE], message[CURRENCY_MESSAGE_SIZE];
+	const char *currency;
+	cJSON *object;
+
+	if (!rows) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "PostgreSQL is unreachable: the terms cannot be looked up");
+		return;
+	}
+	if (PQntuples(rows) == 0) {
+		request_answer(request, &(struct result){ .answer = ANSWER_NOT_FOUND });
+		return;
+	}
+
+	/* The coupon may have no currency. */
+	currency = column_text(rows, 0, "currency");
+	if (*currency && strcmp(currency, use->currency) != 0) {
+		snprintf(message, sizeof(message),
+			 "currency is \"%s\": must be that of coupon %lld, %s", use->currency,
+			 (long long)request->coupon, currency);
+		request_fail(request, ANSWER_BAD_REQUEST, message);
+		return;
+	}
+
+	id_format(request->coupon, coupon);
+	object = checked(cJSON_CreateObject());
+	cJSON_AddStringToObject(object, "coupon", coupon);
+	amount_add(object, "amount", use->amount);
+	amount_add(object, "amount_off", column_number(rows, 0, "amount_off"));
+	cJSON_AddStringToObject(object, "currency", use->currency);
+	cJSON_AddBoolToObject(object, "usable", *column_text(rows, 0, "is_usable") == 't');
+	request_answer_object(request, ANSWER_OK, NULL, object);
+}
+
+void quote_answer(struct lookup *reads, struct request *request)
+{
+	if (lookup_ask(reads, LOOKUP_QUOTE,
+		       POSTGRES_ARGUMENTS(postgres_number(request->coupon),
+					  postgres_number(request->use->use.amount)),
+		       on_quote, request))
 		request_fail(request, ANSWER_BUSY, NULL);
 }

@@ -1,13 +1,16 @@
 /*
- * The read operation `coupons`: a page of a user's coupons from PostgreSQL, which may be a replica.
- * And what all read operations show of rows.
+ * The read operations `coupons`, a page of a user's coupons, and `quote`, what the terms of a
+ * coupon take off an amount: from PostgreSQL, which may be a replica. And what all read operations
+ * show of rows.
  */
 #pragma once
 
 #include "gateway/listen/request.h"
 #include "gateway/read/lookup.h"
 
-void coupons_answer(struct lookup *reads, struct request *request); /* takes the request */
+/* Each takes the request. */
+void coupons_answer(struct lookup *reads, struct request *request);
+void quote_answer(struct lookup *reads, struct request *request);
 
 /*
  * What coupons give to users, their discount and metadata, as far as a process remembers it by the
@@ -22,7 +25,7 @@ struct offers {
 
 struct offer_asker {
 	STAILQ_ENTRY(offer_asker) next;
-	int64_t version; /* of the terms that it wants */
+	int64_t version; /* which terms it wants */
 	/* The members for a reply, lent; NULL: they are not known. */
 	void (*done)(void *context, const cJSON *members);
 	void *context;

@@ -1,3 +1,12 @@
+/*
+ * A look asks both stores, each by itself. A question does not wait for the next look: Redis is
+ * asked, and PostgreSQL if Redis cannot tell or is behind what is known. What it finds was true
+ * after it had begun.
+ *
+ *	flush ─▶ version in Redis ─┬─(known)────────────────────▶ end
+ *	                           ├─(another)─▶ all of Redis ──▶ end
+ *	                           └─(none, behind)─▶ rows of PostgreSQL ─▶ end
+ */
 #include "gateway/read/key_records.h"
 
 #include "common/clock.h"
@@ -46,14 +55,87 @@ static int64_t version_of(const redisReply *reply)
 		       : 0;
 }
 
-/* Returns whether it was a reply. */
-static int all_take(struct key_records *records, const redisReply *reply)
+static void question_end(struct key_records *records, int is_told)
 {
+	records->is_asked = 0;
+	if (is_told)
+		records->told_n = records->asked_n;
+	intake_keys_told(records->intake, records->asked_n, is_told);
+}
+
+static int rows_ask(struct key_look *look);
+
+/* Takes a record of each row: all that are new in PostgreSQL, or the first RECORDS_MAX of them. */
+static void on_rows(void *context, const PGresult *rows)
+{
+	struct key_look *look = context;
+	struct key_records *records = look->records;
+	int64_t version = records->lookup_version, counted = -1;
+	int is_new = 0, is_good = 0, n = 0;
+
+	if (rows && PQntuples(rows) > 0) {
+		counted = column_number(rows, 0, "counted");
+		is_good = counted >= version;
+		if (!is_good) /* PostgreSQL was put back: all of it once more */
+			records->lookup_version = 0;
+	}
+	for (int row = 0; is_good && row < PQntuples(rows); row++) {
+		const char *text = column_text(rows, row, "record");
+
+		if (!*text)
+			continue;
+		n++;
+		version = column_number(rows, row, "version");
+		is_new |= record_take(records, text, strlen(text));
+	}
+	if (is_new)
+		intake_keys_changed(records->intake);
+	if (is_good && n == RECORDS_MAX) {
+		records->lookup_version = version;
+		if (rows_ask(look) == 0)
+			return;
+	} else if (is_good) {
+		records->lookup_version = counted;
+		told(records, counted);
+	}
+
+	if (look->is_question)
+		question_end(records,
+			     is_good && n < RECORDS_MAX && counted >= known_version(records));
+	else
+		records->is_asking_lookup = 0;
+}
+
+static int rows_ask(struct key_look *look)
+{
+	return lookup_ask(look->records->lookup, LOOKUP_KEYS,
+			  POSTGRES_ARGUMENTS(postgres_number(look->records->lookup_version),
+					     postgres_number(RECORDS_MAX)),
+			  on_rows, look);
+}
+
+/* Redis was asked. If it could not tell, a question goes to PostgreSQL. */
+static void redis_end(struct key_look *look, int is_told)
+{
+	struct key_records *records = look->records;
+
+	if (!look->is_question)
+		records->is_asking_redis = 0;
+	else if (is_told || !lookup_is_connected(records->lookup) || rows_ask(look))
+		question_end(records, is_told);
+}
+
+static void on_all(void *context, const redisReply *reply)
+{
+	struct key_look *look = context;
+	struct key_records *records = look->records;
 	int64_t version = 0;
 	int is_new = 0;
 
-	if (!reply || reply->type != REDIS_REPLY_ARRAY)
-		return 0;
+	if (!reply || reply->type != REDIS_REPLY_ARRAY) {
+		redis_end(look, 0);
+		return;
+	}
 	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
 		const redisReply *field = reply->element[i], *value = reply->element[i + 1];
 
@@ -66,155 +148,24 @@ static int all_take(struct key_records *records, const redisReply *reply)
 	if (is_new)
 		intake_keys_changed(records->intake);
 	told(records, version);
-	return 1;
-}
-
-static void on_all(void *context, const redisReply *reply)
-{
-	struct key_records *records = context;
-
-	records->is_asking_redis = 0;
-	all_take(records, reply);
-}
-
-static void redis_send(struct key_records *records, int argc, const char **argv,
-		       redis_done_fn *done)
-{
-	struct redis_link *link = redis_pool_pick(records->redis);
-
-	if (!link)
-		return;
-	records->is_asking_redis = 1;
-	redis_pool_query(link, argc, argv, done, records);
+	redis_end(look, version > 0 && version == known_version(records));
 }
 
 static void on_version(void *context, const redisReply *reply)
 {
 	const char *argv[] = { "HGETALL", KEYS_KEY };
-	struct key_records *records = context;
+	struct key_look *look = context;
+	struct key_records *records = look->records;
 	int64_t version = version_of(reply);
 
-	records->is_asking_redis = 0;
-	if (version == 0) /* it has lost its data, or never had any */
-		return;
-	if (version != records->redis_version)
-		redis_send(records, 2, argv, on_all);
-	else
-		told(records, version);
-}
-
-static void lookup_send(struct key_records *records);
-
-/* How many there were; -1: the look-up failed, or PostgreSQL was put back. */
-static int rows_take(struct key_records *records, const PGresult *rows)
-{
-	int64_t version = records->lookup_version, counted;
-	int is_new = 0, n = 0;
-
-	if (!rows || PQntuples(rows) == 0)
-		return -1;
-	counted = column_number(rows, 0, "counted");
-	if (counted < records->lookup_version) { /* it was put back: all of it once more */
-		records->lookup_version = 0;
-		return -1;
-	}
-	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *text = column_text(rows, row, "record");
-
-		if (!*text)
-			continue;
-		n++;
-		version = column_number(rows, row, "version");
-		is_new |= record_take(records, text, strlen(text));
-	}
-	records->lookup_version = n < RECORDS_MAX ? counted : version;
-	if (is_new)
-		intake_keys_changed(records->intake);
-	if (n < RECORDS_MAX)
-		told(records, counted);
-	return n;
-}
-
-static int rows_ask(struct key_records *records, lookup_fn *done)
-{
-	return lookup_ask(records->lookup, LOOKUP_KEYS,
-			  POSTGRES_ARGUMENTS(postgres_number(records->lookup_version),
-					     postgres_number(RECORDS_MAX)),
-			  done, records);
-}
-
-static void on_rows(void *context, const PGresult *rows)
-{
-	struct key_records *records = context;
-
-	records->is_asking_lookup = 0;
-	if (rows_take(records, rows) == RECORDS_MAX)
-		lookup_send(records);
-}
-
-static void lookup_send(struct key_records *records)
-{
-	records->is_asking_lookup = rows_ask(records, on_rows) == 0;
-}
-
-/*
- * A question that does not wait for the next look: Redis is asked, and PostgreSQL if Redis cannot
- * tell or is behind what is known. What it finds was true after it had begun.
- *
- *	flush ─▶ version in Redis ─┬─(known)────────────────────▶ end
- *	                           ├─(another)─▶ all of Redis ──▶ end
- *	                           └─(none, behind)─▶ rows of PostgreSQL ─▶ end
- */
-
-static void question_end(struct key_records *records, int is_told)
-{
-	records->is_asked = 0;
-	if (is_told)
-		records->told_n = records->asked_n;
-	intake_keys_told(records->intake, records->asked_n, is_told);
-}
-
-static void on_asked_rows(void *context, const PGresult *rows)
-{
-	struct key_records *records = context;
-	int n = rows_take(records, rows);
-
-	if (n != RECORDS_MAX || rows_ask(records, on_asked_rows))
-		question_end(records, n >= 0 && n < RECORDS_MAX &&
-					      records->lookup_version >= known_version(records));
-}
-
-static void rows_begin(struct key_records *records)
-{
-	if (!lookup_is_connected(records->lookup) || rows_ask(records, on_asked_rows))
-		question_end(records, 0);
-}
-
-static void on_asked_all(void *context, const redisReply *reply)
-{
-	struct key_records *records = context;
-
-	if (all_take(records, reply) && records->redis_version > 0 &&
-	    records->redis_version == known_version(records))
-		question_end(records, 1);
-	else
-		rows_begin(records);
-}
-
-static void on_asked_version(void *context, const redisReply *reply)
-{
-	const char *argv[] = { "HGETALL", KEYS_KEY };
-	struct key_records *records = context;
-	struct redis_link *link = redis_pool_pick(records->redis);
-	int64_t version = version_of(reply);
-
-	if (version == 0 || version < known_version(records) || !link) {
-		rows_begin(records);
+	/* 0: Redis has lost its data, or never had any. */
+	if (version == 0 || (look->is_question && version < known_version(records))) {
+		redis_end(look, 0);
 	} else if (version != records->redis_version) {
-		redis_pool_query(link, 2, argv, on_asked_all, records);
+		redis_pool_query(records->redis, 2, argv, on_all, look);
 	} else {
 		told(records, version);
-		question_end(records, 1);
+		redis_end(look, 1);
 	}
 }
 
@@ -229,20 +180,16 @@ uint64_t key_records_ask(void *context)
 void key_records_flush(struct key_records *records, int may_ask)
 {
 	const char *argv[] = { "HGET", KEYS_KEY, VERSION_FIELD };
-	struct redis_link *link;
 
 	if (!records->is_asked_again || records->is_asked)
 		return;
 	records->is_asked = 1;
 	records->is_asked_again = 0;
 	records->asked_n++;
-	link = redis_pool_pick(records->redis);
-	if (!may_ask)
-		question_end(records, 0);
-	else if (link)
-		redis_pool_query(link, 3, argv, on_asked_version, records);
+	if (may_ask)
+		redis_pool_query(records->redis, 3, argv, on_version, &records->question);
 	else
-		rows_begin(records);
+		question_end(records, 0);
 }
 
 static void on_notified(void *context)
@@ -254,6 +201,8 @@ static void on_notified(void *context)
 
 void key_records_init(struct key_records *records)
 {
+	records->look.records = records->question.records = records;
+	records->question.is_question = 1;
 	lookup_on_keys(records->lookup, on_notified, records);
 }
 
@@ -264,8 +213,10 @@ void key_records_tick(struct key_records *records, int64_t now_ms)
 	if (now_ms < records->due_ms)
 		return;
 	records->due_ms = now_ms + EVERY_MS;
-	if (!records->is_asking_redis)
-		redis_send(records, 3, argv, on_version);
+	if (!records->is_asking_redis) {
+		records->is_asking_redis = 1;
+		redis_pool_query(records->redis, 3, argv, on_version, &records->look);
+	}
 	if (!records->is_asking_lookup && lookup_is_connected(records->lookup))
-		lookup_send(records);
+		records->is_asking_lookup = rows_ask(&records->look) == 0;
 }

@@ -11,6 +11,11 @@
 #include "gateway/listen/intake.h"
 #include "gateway/read/lookup.h"
 
+struct key_look {
+	struct key_records *records;
+	int is_question; /* by key_records_ask() */
+};
+
 struct key_records {
 	struct redis_pool *redis;
 	struct lookup *lookup;
@@ -24,6 +29,7 @@ struct key_records {
 	uint64_t asked_n; /* questions by key_records_ask(); the last one has not ended: is_asked */
 	uint64_t told_n;  /* the last one that a store has answered to the end */
 	int is_asked, is_asked_again;
+	struct key_look look, question;
 };
 
 /* Initializes its own members; the others are set. From now on it is told of changes. */

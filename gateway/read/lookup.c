@@ -12,17 +12,18 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TICK_MS 50
 
 /* How each use is seen from outside. */
-static const struct use {
+static const struct lookup_profile {
 	const char *application_name;
 	const char *session;
 	const char *prepared;
 	const char *ready_event, *lost_event, *refused_event;
 	enum metric up, sent, failed, refused;
-} uses[] = {
+} profiles[] = {
 	[LOOKUP_DECIDING] = {
 		.application_name = "coupon-gateway",
 		.ready_event = "database_ready",
@@ -76,14 +77,6 @@ enum lane_id {
 	LANES_N
 };
 
-/* How many go in one statement. */
-static size_t many_max(size_t lane)
-{
-	if (lane < LANE_ISSUED)
-		return 1;
-	return lane == LANE_STATUS_USERS ? LOOKUP_USERS_MAX : LOOKUP_MANY_MAX;
-}
-
 static const struct lane_query {
 	enum lane_id lane;
 	const char *sql;
@@ -108,8 +101,125 @@ static const struct lane_query {
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };
 
+struct lane_asker {
+	STAILQ_ENTRY(lane_asker) next;
+	lookup_fn *done; /* a query's or a coupon's */
+	lookup_receive_fn *done_receive;
+	void *context;
+};
+
+void lane_init(struct lane *lane, size_t max)
+{
+	*lane = (struct lane){ .max = max };
+	STAILQ_INIT(&lane->entries);
+}
+
+static void entry_free(struct lane_entry *entry)
+{
+	for (int i = 0; i < entry->n; i++)
+		free((char *)entry->arguments[i].text);
+	postgres_array_fini(&entry->array);
+	free(entry);
+}
+
+static struct lane_entry *entry_new(const struct lane_query *query, int64_t coupon, int n,
+				    const struct postgres_argument *arguments)
+{
+	struct lane_entry *entry = checked(calloc(1, sizeof(*entry)));
+
+	check(n <= LANE_ARGUMENTS_MAX);
+	entry->query = query;
+	entry->queued_ms = clock_monotonic_ms();
+	entry->coupon = coupon;
+	entry->n = n;
+	for (int i = 0; i < n; i++) {
+		entry->arguments[i] = arguments[i];
+		if (arguments[i].kind == POSTGRES_OF_TEXT && arguments[i].text)
+			entry->arguments[i] = postgres_text(checked(strdup(arguments[i].text)));
+		if (arguments[i].kind == POSTGRES_OF_ARRAY) {
+			entry->array = *arguments[i].array;
+			entry->arguments[i] = postgres_array(&entry->array);
+		}
+	}
+	STAILQ_INIT(&entry->askers);
+	return entry;
+}
+
+static void asker_add(struct lane_entry *entry, const struct lane_asker *asker)
+{
+	struct lane_asker *copy = checked(malloc(sizeof(*copy)));
+
+	*copy = *asker;
+	STAILQ_INSERT_TAIL(&entry->askers, copy, next);
+}
+
+int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
+	     const struct postgres_argument *arguments, lookup_fn *done, void *context)
+{
+	struct lane_entry *entry = NULL;
+
+	if (coupon)
+		HASH_FIND(hh, lane->by_coupon, &coupon, sizeof(coupon), entry);
+	if (!entry) {
+		entry = entry_new(query, coupon, n, arguments);
+		if (lane->n >= lane->max) {
+			entry_free(entry);
+			return -1;
+		}
+		STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+		lane->n++;
+		if (coupon)
+			HASH_ADD(hh, lane->by_coupon, coupon, sizeof(entry->coupon), entry);
+	}
+	asker_add(entry, &(struct lane_asker){ .done = done, .context = context });
+	return 0;
+}
+
+size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to)
+{
+	struct lane_entry *entry;
+	size_t taken = 0;
+
+	while (taken < n && (entry = STAILQ_FIRST(&lane->entries)) &&
+	       entry->queued_ms < before_ms) {
+		STAILQ_REMOVE_HEAD(&lane->entries, next);
+		if (entry->coupon)
+			HASH_DELETE(hh, lane->by_coupon, entry);
+		STAILQ_INSERT_TAIL(to, entry, next);
+		lane->n--;
+		taken++;
+	}
+	return taken;
+}
+
+void lane_list_end(struct lane_list *list, const PGresult *rows)
+{
+	struct lane_entry *entry;
+	struct lane_asker *asker;
+	int row = 0;
+
+	for (int ord = 1; (entry = STAILQ_FIRST(list)); ord++) {
+		int n = 0; /* rows of the receive with this number, from `row` on */
+
+		while (entry->receive.coupon && rows && row + n < PQntuples(rows) &&
+		       column_number(rows, row + n, "ord") == ord)
+			n++;
+		STAILQ_REMOVE_HEAD(list, next);
+		while ((asker = STAILQ_FIRST(&entry->askers))) {
+			STAILQ_REMOVE_HEAD(&entry->askers, next);
+			if (asker->done_receive)
+				asker->done_receive(asker->context, rows, row, n);
+			else
+				asker->done(asker->context, rows);
+			free(asker);
+		}
+		row += n;
+		entry_free(entry);
+	}
+}
+
 /* One session of PostgreSQL, and what its statement in flight is for: a query, or many. */
-struct session {
+struct lookup_session {
 	struct lookup *lookup;
 	struct postgres *postgres;
 	struct event *socket; /* for what it waits for now; NULL: down */
@@ -121,7 +231,7 @@ struct session {
 #define REFUSED_SIZE 256
 
 struct lookup {
-	const struct use *use;
+	const struct lookup_profile *profile;
 	struct event_base *base;
 	int64_t timeout_ms;
 	struct lane lanes[LANES_N];
@@ -134,7 +244,7 @@ struct lookup {
 	void *keys_context;
 	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
-	struct session sessions[];
+	struct lookup_session sessions[];
 };
 
 /*
@@ -147,39 +257,35 @@ static void waiting_fail(struct lookup *lookup, size_t first, int64_t before_ms)
 		struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
 		size_t n = lane_take(&lookup->lanes[i], SIZE_MAX, before_ms, &list);
 
-		metrics_add(lookup->use->failed, i < LANE_ISSUED ? (int64_t)n : n > 0);
+		metrics_add(lookup->profile->failed, i < LANE_ISSUED ? (int64_t)n : n > 0);
 		lane_list_end(&list, NULL);
 	}
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *data);
 
-static void socket_forget(struct session *session)
+static void socket_forget(struct lookup_session *session)
 {
 	if (session->socket)
 		event_free(session->socket);
 	session->socket = NULL;
 }
 
-/* Whether the statement in flight was sent to the PostgreSQL that is trusted now. */
-static int is_trusted(const struct session *session)
+static void sent_end(struct lookup_session *session, const PGresult *rows)
 {
+	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
 	const struct lookup *lookup = session->lookup;
 	const struct lane_entry *first = STAILQ_FIRST(&session->sent);
 
-	return !first || first->query->lane == LANE_OWN ||
-	       (lookup->trust == LOOKUP_TRUSTED && session->trust_n == lookup->trust_n);
-}
-
-static void sent_end(struct session *session, const PGresult *rows)
-{
-	struct lane_list list = STAILQ_HEAD_INITIALIZER(list);
-
-	if (!is_trusted(session))
+	if (!first)
+		return;
+	/* It counts only if it was sent to the PostgreSQL that is trusted now. */
+	if (first->query->lane != LANE_OWN &&
+	    (lookup->trust != LOOKUP_TRUSTED || session->trust_n != lookup->trust_n))
 		rows = NULL;
 	STAILQ_CONCAT(&list, &session->sent);
-	if (!rows && !STAILQ_EMPTY(&list))
-		metrics_add(session->lookup->use->failed, 1);
+	if (!rows)
+		metrics_add(lookup->profile->failed, 1);
 	lane_list_end(&list, rows);
 }
 
@@ -187,7 +293,7 @@ static void sent_end(struct session *session, const PGresult *rows)
  * Made anew each time while it connects, because libpq may open another socket under the same
  * number then.
  */
-static void socket_watch(struct session *session)
+static void socket_watch(struct lookup_session *session)
 {
 	int fd = postgres_fd(session->postgres);
 	short events = postgres_poll_events(session->postgres), what = EV_PERSIST;
@@ -224,32 +330,29 @@ size_t lookup_waiting(const struct lookup *lookup)
 	return n;
 }
 
-/* Moves to the next lane in which something waits that may be sent. 0: there is none. */
-static int turn_next(struct lookup *lookup)
-{
-	for (size_t i = 1; i <= LANES_N; i++) {
-		size_t turn = (lookup->turn + i) % LANES_N;
-
-		if (lookup->lanes[turn].n == 0 ||
-		    (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED))
-			continue;
-		lookup->turn = turn;
-		return 1;
-	}
-	return 0;
-}
-
-static void session_send(struct session *session)
+/* Sends what waits in the next lane that may be served, if the session is idle. */
+static void session_send(struct lookup_session *session)
 {
 	struct lookup *lookup = session->lookup;
 	const struct postgres_argument *arguments;
 	struct lane_entry *first, *entry;
 	struct receive_args receives;
+	size_t turn = lookup->turn, most = 1, tried = 0;
 	int n;
 
-	if (!postgres_idle(session->postgres) || !turn_next(lookup))
+	if (!postgres_idle(session->postgres))
 		return;
-	lane_take(&lookup->lanes[lookup->turn], many_max(lookup->turn), INT64_MAX, &session->sent);
+	do {
+		if (tried++ == LANES_N)
+			return;
+		turn = (turn + 1) % LANES_N;
+	} while (lookup->lanes[turn].n == 0 ||
+		 (turn != LANE_OWN && lookup->trust != LOOKUP_TRUSTED));
+	lookup->turn = turn;
+
+	if (turn >= LANE_ISSUED)
+		most = turn == LANE_STATUS_USERS ? LOOKUP_USERS_MAX : LOOKUP_MANY_MAX;
+	lane_take(&lookup->lanes[turn], most, INT64_MAX, &session->sent);
 	first = STAILQ_FIRST(&session->sent);
 	arguments = first->arguments;
 	n = first->n;
@@ -265,7 +368,8 @@ static void session_send(struct session *session)
 		STAILQ_FOREACH (entry, &session->sent, next)
 			postgres_array_add_number(&first->array, entry->coupon);
 	}
-	metrics_add(lookup->use->sent, first->query->is_routine ? 0 : 1);
+
+	metrics_add(lookup->profile->sent, first->query->is_routine ? 0 : 1);
 	session->trust_n = lookup->trust_n;
 	postgres_send(session->postgres, first->query->sql, n, arguments,
 		      clock_monotonic_ms() + lookup->timeout_ms);
@@ -304,74 +408,58 @@ static void on_listening(void *context, const PGresult *rows)
 	(void)rows;
 }
 
-static void session_connected(struct session *session)
+static void session_step(struct lookup_session *session)
 {
 	struct lookup *lookup = session->lookup;
-
-	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres), "down", "ready");
-	session->was_up = 1;
-	log_info(lookup->use->ready_event,
-		 LOG_S("database", PQdb(postgres_libpq(session->postgres))));
-	metrics_set(lookup->use->up, (int64_t)sessions_ready(lookup));
-	if (!lookup->is_replica)
-		lookup_trust(lookup, LOOKUP_NOT_COMPARED);
-	/* Not a part of the session, which a standby would refuse then. */
-	if (lookup->keys_notified)
-		lookup_ask(lookup, LOOKUP_LISTEN, 0, NULL, on_listening, NULL);
-	session_send(session);
-}
-
-/* An error that the server reports fails this statement alone. */
-static void session_ended(struct session *session)
-{
-	int good = postgres_failure(session->postgres) == POSTGRES_OK;
-	PGresult *rows = postgres_result_take(session->postgres);
-
-	if (!good) {
-		snprintf(session->lookup->refused, REFUSED_SIZE, "%s",
-			 postgres_why(session->postgres));
-		log_warn(session->lookup->use->refused_event,
-			 LOG_S("error", postgres_why(session->postgres)));
-	}
-	sent_end(session, good ? rows : NULL);
-	PQclear(rows);
-	session_send(session);
-}
-
-/* With the last session all waiting look-ups fail: none waits for an unreachable database. */
-static void session_lost(struct session *session)
-{
-	struct lookup *lookup = session->lookup;
-	size_t ready = sessions_ready(lookup);
-
-	trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(session->postgres),
-		    session->was_up ? "ready" : "down", "down");
-	session->was_up = 0;
-	metrics_set(lookup->use->up, (int64_t)ready);
-	ticker_start(lookup->ticker);
-	sent_end(session, NULL);
-	if (ready == 0)
-		waiting_fail(lookup, 0, INT64_MAX);
-}
-
-static void session_step(struct session *session)
-{
-	enum postgres_event event = postgres_step(session->postgres, clock_monotonic_ms());
+	struct postgres *postgres = session->postgres;
+	enum postgres_event event = postgres_step(postgres, clock_monotonic_ms());
+	PGresult *rows;
+	size_t ready;
+	int good;
 
 	/* The number of its socket is free for another one. */
-	if (postgres_fd(session->postgres) < 0)
+	if (postgres_fd(postgres) < 0)
 		socket_forget(session);
 	switch (event) {
 	case POSTGRES_NOTHING:
 		break;
 	case POSTGRES_CONNECTED:
-		session_connected(session);
+		trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(postgres), "down", "ready");
+		session->was_up = 1;
+		log_info(lookup->profile->ready_event,
+			 LOG_S("database", PQdb(postgres_libpq(postgres))));
+		metrics_set(lookup->profile->up, (int64_t)sessions_ready(lookup));
+		if (!lookup->is_replica)
+			lookup_trust(lookup, LOOKUP_NOT_COMPARED);
+		/* Not a part of the session, which a standby would refuse then. */
+		if (lookup->keys_notified)
+			lookup_ask(lookup, LOOKUP_LISTEN, 0, NULL, on_listening, NULL);
+		session_send(session);
 		break;
 	case POSTGRES_ENDED:
-		session_ended(session);
+		/* An error that the server reports fails this statement alone. */
+		good = postgres_failure(postgres) == POSTGRES_OK;
+		rows = postgres_result_take(postgres);
+		if (!good) {
+			snprintf(lookup->refused, REFUSED_SIZE, "%s", postgres_why(postgres));
+			log_warn(lookup->profile->refused_event,
+				 LOG_S("error", postgres_why(postgres)));
+		}
+		sent_end(session, good ? rows : NULL);
+		PQclear(rows);
+		session_send(session);
 		break;
 	case POSTGRES_LOST:
-		session_lost(session);
+		/* With the last session all waiting look-ups fail: none waits for it. */
+		ready = sessions_ready(lookup);
+		trace_state(TRACE_LOOKUP, (int64_t)postgres_connects_n(postgres),
+			    session->was_up ? "ready" : "down", "down");
+		session->was_up = 0;
+		metrics_set(lookup->profile->up, (int64_t)ready);
+		ticker_start(lookup->ticker);
+		sent_end(session, NULL);
+		if (ready == 0)
+			waiting_fail(lookup, 0, INT64_MAX);
 		break;
 	}
 	socket_watch(session);
@@ -418,32 +506,32 @@ static int on_tick(void *context)
 
 struct lookup *lookup_new(struct event_base *base, const struct config *config, enum lookup_use id)
 {
-	const struct use *use = &uses[id];
+	const struct lookup_profile *profile = &profiles[id];
 	int shows = id == LOOKUP_SHOWING, is_replica = shows && *config->database_read_url;
 	size_t sessions_n = shows ? (size_t)config->read_connections : 1;
 	struct lookup *lookup = checked(
 		calloc(1, sizeof(*lookup) + sessions_n * sizeof(lookup->sessions[0])));
 	const struct postgres_options session = {
 		.url = is_replica ? config->database_read_url : config->database_url,
-		.application_name = use->application_name,
+		.application_name = profile->application_name,
 		.connect_timeout_ms = config->call_timeout_ms,
 		.statement_timeout_ms = config->call_timeout_ms,
 		/* fails this statement, before the session and what waits behind it */
 		.lock_timeout_ms = config->call_timeout_ms / 4 + 1,
-		.session = use->session,
-		.prepared = use->prepared,
+		.session = profile->session,
+		.prepared = profile->prepared,
 		.is_synchronous = id == LOOKUP_DECIDING && durability_is_synchronous(config),
 		.judged = sql_query_receive_committed,
 		.reconnects = 1,
 		.looks_up = 1,
-		.lost_event = use->lost_event,
-		.unreachable_event = use->lost_event,
+		.lost_event = profile->lost_event,
+		.unreachable_event = profile->lost_event,
 		.notice_event = "database_notice",
 		.notified = on_notified,
 		.context = lookup,
 	};
 
-	lookup->use = use;
+	lookup->profile = profile;
 	lookup->base = base;
 	lookup->timeout_ms = config->call_timeout_ms;
 	lookup->is_replica = is_replica;
@@ -470,19 +558,7 @@ void lookup_close(struct lookup *lookup)
 {
 	for (size_t i = 0; i < lookup->sessions_n; i++)
 		postgres_close(lookup->sessions[i].postgres);
-	metrics_set(lookup->use->up, 0);
-}
-
-/* `rc`: of lane_add(). */
-static int added(struct lookup *lookup, int rc)
-{
-	if (rc)
-		metrics_add(lookup->use->refused, 1);
-	else
-		waiting_send(lookup);
-	if (lookup_waiting(lookup) > 0)
-		ticker_start(lookup->ticker);
-	return rc;
+	metrics_set(lookup->profile->up, 0);
 }
 
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
@@ -490,18 +566,38 @@ int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 {
 	const struct lane_query *query = &queries[what];
 	int64_t coupon = query->lane < LANE_COUPONS ? 0 : arguments[0].number;
+	int rc = lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments, done, context);
 
-	return added(lookup, lane_add(&lookup->lanes[query->lane], query, coupon, n, arguments,
-				      done, context));
+	if (rc)
+		metrics_add(lookup->profile->refused, 1);
+	else
+		waiting_send(lookup);
+	if (lookup_waiting(lookup) > 0)
+		ticker_start(lookup->ticker);
+	return rc;
 }
 
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_receive_fn *done, void *context)
 {
 	const struct lane_query *query = &queries[what];
+	struct lane *lane = &lookup->lanes[query->lane];
+	struct lane_entry *entry;
 
-	return added(lookup,
-		     lane_add_receive(&lookup->lanes[query->lane], query, receive, done, context));
+	if (lane->n >= lane->max) {
+		metrics_add(lookup->profile->refused, 1);
+		return -1;
+	}
+	entry = entry_new(query, 0, 0, NULL);
+	entry->receive = *receive;
+	asker_add(entry, &(struct lane_asker){ .done_receive = done, .context = context });
+	STAILQ_INSERT_TAIL(&lane->entries, entry, next);
+	lane->n++;
+
+	waiting_send(lookup);
+	if (lookup_waiting(lookup) > 0)
+		ticker_start(lookup->ticker);
+	return 0;
 }
 
 uint64_t lookup_connects_n(const struct lookup *lookup)

@@ -17,20 +17,29 @@
  *
  * PostgreSQL may be put back to an earlier moment, or be of another installation than Redis, and
  * what it says then is not final. So after each new connection look-ups wait until its numbers were
- * compared (gateway/stores.h), and fail while that is so. What was sent before that was noticed
- * fails too, whatever it has found.
+ * compared (store_checks.h), and fail while that is so. What was sent before that was noticed fails
+ * too, whatever it has found.
  */
 #pragma once
 
+#include "common/hash.h"
 #include "common/message/receive.h"
+#include "common/postgres/argument.h"
 #include "common/postgres/session.h"
 #include "common/program/config.h"
-#include "gateway/read/lane.h"
 
 #include <event2/event.h>
+#include <libpq-fe.h>
+#include <stdint.h>
+#include <sys/queue.h>
 
 #define LOOKUP_MANY_MAX 256 /* coupons or receives in one statement */
 #define LOOKUP_USERS_MAX 32 /* and users, each with up to 200 rows, for which the loop stands */
+
+/* The rows, lent; NULL: the look-up failed. */
+typedef void lookup_fn(void *context, const PGresult *rows);
+/* The rows, lent, of several receives: `n` of this one, from `row` on. NULL: the look-up failed. */
+typedef void lookup_receive_fn(void *context, const PGresult *rows, int row, int n);
 
 struct lookup;
 
@@ -50,7 +59,7 @@ enum lookup_query {
 	LOOKUP_ALIVE,    /* gateway_alive, which writes, as the next one */
 	LOOKUP_GONE,     /* gateway_gone */
 	LOOKUP_KEYS,     /* key_news */
-	LOOKUP_LISTEN,   /* of itself */
+	LOOKUP_LISTEN,   /* a text in lookup.c */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
 	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
@@ -61,7 +70,7 @@ enum lookup_query {
 	LOOKUP_OFFER,         /* coupon_offer */
 	LOOKUP_QUOTE,         /* quote */
 	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
-	LOOKUP_STATUS_COUPON, /* the same for `status` */
+	LOOKUP_STATUS_COUPON, /* as LOOKUP_COUPON, for `status` */
 	LOOKUP_QUERIES
 };
 
@@ -82,11 +91,15 @@ void lookup_close(struct lookup *lookup); /* ends its sessions; what waits is no
 /*
  * Each ends in `done`, never within the call. 0, or -1 when too many are waiting (then `done` is
  * not called). What is found was true at some time after the call; with LOOKUP_SHOWING possibly
- * before it. Arguments as of lane_add().
+ * before it. Texts are copied; the memory of an array, of which there is one argument at most, is
+ * taken over.
  */
 int lookup_ask(struct lookup *lookup, enum lookup_query what, int n,
 	       const struct postgres_argument *arguments, lookup_fn *done, void *context);
-/* Asks for ISSUED, RECEIVE or USER, in one statement with others. */
+/*
+ * Asks for ISSUED, RECEIVE or USER, in one statement with others, whose rows have a column `ord`,
+ * which counts the receives from 1, and are in its order. The receive is copied.
+ */
 int lookup_receive(struct lookup *lookup, enum lookup_query what, const struct receive *receive,
 		   lookup_receive_fn *done, void *context);
 
@@ -104,3 +117,47 @@ void lookup_on_keys(struct lookup *lookup, void (*notified)(void *context), void
 
 /* By the comparison. */
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust);
+
+/*
+ * What waits to be looked up, oldest first: queries, each a statement of its own, or coupons or
+ * receives, of which many go into one statement. Requests for one coupon share its look-up until it
+ * is taken to be sent. Part of lookup, and of its test.
+ */
+
+#define LANE_ARGUMENTS_MAX 6
+
+struct lane_query;
+
+struct lane_entry {
+	STAILQ_ENTRY(lane_entry) next;
+	int64_t queued_ms;
+	const struct lane_query *query; /* its statement */
+	STAILQ_HEAD(, lane_asker) askers;
+	int n;
+	struct postgres_argument arguments[LANE_ARGUMENTS_MAX];
+	struct postgres_array array; /* the one argument that is an array */
+	int64_t coupon;              /* 0: a query, or a receive */
+	struct receive receive;      /* its coupon 0: a query, or a coupon */
+	UT_hash_handle hh;           /* while it waits */
+};
+
+STAILQ_HEAD(lane_list, lane_entry);
+
+struct lane {
+	size_t max, n;
+	struct lane_list entries;
+	struct lane_entry *by_coupon; /* those among them with a coupon */
+};
+
+void lane_init(struct lane *lane, size_t max);
+
+/* 0, or -1 when too many wait. `coupon`: the one argument of a statement for many, or 0. */
+int lane_add(struct lane *lane, const struct lane_query *query, int64_t coupon, int n,
+	     const struct postgres_argument *arguments, lookup_fn *done, void *context);
+/*
+ * Moves the first `n` at most that were queued before `before_ms` to the end of `to`. Returns how
+ * many.
+ */
+size_t lane_take(struct lane *lane, size_t n, int64_t before_ms, struct lane_list *to);
+/* Reports to everyone who asked, and frees the entries. Rows NULL: the look-up failed. */
+void lane_list_end(struct lane_list *list, const PGresult *rows);

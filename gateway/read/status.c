@@ -21,9 +21,9 @@ struct query {
 	/* by Redis and PostgreSQL, a receive that neither of them holds was not accepted */
 	int complete;
 	int in_doubt;  /* at the start: a request may have taken effect after Redis was read */
-	char *records; /* of the user, from Redis; NULL: none */
+	char *records; /* the user's, from Redis; NULL: none */
 	struct redis_link *link;        /* to Redis; NULL: none */
-	char run_id[REDIS_RUN_ID_SIZE]; /* of the process that had the records */
+	char run_id[REDIS_RUN_ID_SIZE]; /* the process that had the records */
 	/* For `coupon`: */
 	cJSON *object; /* the reply, before the offer is known */
 	struct offer_asker asker;
@@ -46,7 +46,9 @@ static void query_answer_in_flight(struct query *query, const char *status, cJSO
 		query_answer(query, ANSWER_OK, status, object);
 		return;
 	}
-	replicas_hold_object(replicas, query->run_id, query->request, status, object);
+	replicas_hold(replicas, query->run_id,
+		      &(struct held){
+			      .request = query->request, .status = status, .object = object });
 	free(query->records);
 	free(query);
 }
@@ -104,30 +106,6 @@ static cJSON *in_flight_object(const struct query *query, const struct slot *rec
 	return object;
 }
 
-/* PostgreSQL does not hold the receive: answers with the state in Redis. */
-static void answer_by_redis(struct query *query)
-{
-	const char *at = query->records;
-	struct slot record;
-	cJSON *object;
-
-	while (slot_next(&at, &record) == 0) {
-		if (same_receive(&query->request->receive, &record)) {
-			query_answer_in_flight(query, "accepted", in_flight_object(query, &record));
-			return;
-		}
-	}
-	if (!query->redis_answered) {
-		query_fail(query, ANSWER_UNAVAILABLE,
-			   "Redis is unreachable: it is unknown whether there is such a receive");
-		return;
-	}
-	object = checked(cJSON_CreateObject());
-	cJSON_AddBoolToObject(object, "final", none_is_final(query));
-	cJSON_AddStringToObject(object, "message", "there is no such receive");
-	query_answer(query, ANSWER_NOT_FOUND, NULL, object);
-}
-
 /* PostgreSQL has not answered, or what it answered may not be true any more. */
 static void fail_by_lookup(struct query *query)
 {
@@ -159,63 +137,53 @@ static cJSON *outcome_object(const struct receive *receive, const PGresult *rows
 static void on_receive(void *context, const PGresult *rows, int row, int n)
 {
 	struct query *query = context;
+	const char *at = query->records;
+	struct slot record;
 	cJSON *object;
 
 	if (!rows) {
 		fail_by_lookup(query);
 		return;
 	}
-	if (n == 0) {
-		answer_by_redis(query);
+	if (n > 0) {
+		object = outcome_object(&query->request->receive, rows, row, 0);
+		if (strcmp(column_text(rows, row, "state"), "rejected") == 0) {
+			cJSON_AddStringToObject(object, "message", answer_text(ANSWER_REJECTED));
+			query_answer(query, ANSWER_REJECTED, NULL, object);
+		} else {
+			query_answer(query, ANSWER_OK, "issued", object);
+		}
 		return;
 	}
-	object = outcome_object(&query->request->receive, rows, row, 0);
-	if (strcmp(column_text(rows, row, "state"), "rejected") == 0) {
-		cJSON_AddStringToObject(object, "message", answer_text(ANSWER_REJECTED));
-		query_answer(query, ANSWER_REJECTED, NULL, object);
-	} else {
-		query_answer(query, ANSWER_OK, "issued", object);
+
+	/* PostgreSQL does not have it: the answer is the state in Redis. */
+	while (slot_next(&at, &record) == 0) {
+		if (same_receive(&query->request->receive, &record)) {
+			query_answer_in_flight(query, "accepted", in_flight_object(query, &record));
+			return;
+		}
 	}
+	if (!query->redis_answered) {
+		query_fail(query, ANSWER_UNAVAILABLE,
+			   "Redis is unreachable: it is unknown whether there is such a receive");
+		return;
+	}
+	object = checked(cJSON_CreateObject());
+	cJSON_AddBoolToObject(object, "final", none_is_final(query));
+	cJSON_AddStringToObject(object, "message", "there is no such receive");
+	query_answer(query, ANSWER_NOT_FOUND, NULL, object);
 }
 
-/* The receives in flight are those that Redis has and PostgreSQL has not. Returns how many. */
-static int receives_add(cJSON *receives, const struct query *query, const PGresult *rows, int first,
-			int n)
+static void on_user(void *context, const PGresult *rows, int first, int n)
 {
+	struct query *query = context;
 	const struct request *request = query->request;
 	const char *at = query->records;
+	cJSON *object, *receives, *member;
 	struct receive receive;
 	struct slot record;
 	int in_flight = 0;
-
-	for (int row = first; row < first + n; row++) {
-		row_receive(rows, row, request->coupon, &request->user, &receive);
-		cJSON_AddItemToArray(receives, outcome_object(&receive, rows, row, 1));
-	}
-	while (slot_next(&at, &record) == 0) {
-		int found = 0;
-		cJSON *object;
-
-		for (int row = first; row < first + n && !found; row++) {
-			row_receive(rows, row, request->coupon, &request->user, &receive);
-			found = same_receive(&receive, &record);
-		}
-		if (found)
-			continue;
-		object = in_flight_object(query, &record);
-		cJSON_AddStringToObject(object, "state", "accepted");
-		cJSON_AddItemToArray(receives, object);
-		in_flight++;
-	}
-	return in_flight;
-}
-
-static void on_user(void *context, const PGresult *rows, int row, int n)
-{
-	struct query *query = context;
-	cJSON *object, *receives;
 	char id[ID_SIZE];
-	int in_flight;
 
 	if (!rows) {
 		fail_by_lookup(query);
@@ -227,11 +195,31 @@ static void on_user(void *context, const PGresult *rows, int row, int n)
 		return;
 	}
 	object = checked(cJSON_CreateObject());
-	id_format(query->request->coupon, id);
+	id_format(request->coupon, id);
 	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "user", query->request->user.text);
+	cJSON_AddStringToObject(object, "user", request->user.text);
 	receives = cJSON_AddArrayToObject(object, "receives");
-	in_flight = receives_add(receives, query, rows, row, n);
+
+	for (int row = first; row < first + n; row++) {
+		row_receive(rows, row, request->coupon, &request->user, &receive);
+		cJSON_AddItemToArray(receives, outcome_object(&receive, rows, row, 1));
+	}
+	/* The receives in flight are those that Redis has and PostgreSQL has not. */
+	while (slot_next(&at, &record) == 0) {
+		int found = 0;
+
+		for (int row = first; row < first + n && !found; row++) {
+			row_receive(rows, row, request->coupon, &request->user, &receive);
+			found = same_receive(&receive, &record);
+		}
+		if (found)
+			continue;
+		member = in_flight_object(query, &record);
+		cJSON_AddStringToObject(member, "state", "accepted");
+		cJSON_AddItemToArray(receives, member);
+		in_flight++;
+	}
+
 	if (cJSON_GetArraySize(receives) == 0)
 		cJSON_AddBoolToObject(object, "final", none_is_final(query));
 	if (in_flight > 0)
@@ -275,19 +263,11 @@ static int is_text(const redisReply *reply, const char *text)
 	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
 }
 
-/* Whether the records are what issue.lua writes: what follows one that is not is unknown. */
-static int records_readable(const char *records)
-{
-	struct slot record;
-
-	while (slot_next(&records, &record) == 0)
-		;
-	return records == NULL;
-}
-
 static void on_records(void *context, const redisReply *reply)
 {
 	struct query *query = context;
+	struct slot record;
+	const char *at;
 	int missing = 0;
 
 	--*query->parts->in_redis;
@@ -297,8 +277,13 @@ static void on_records(void *context, const redisReply *reply)
 			 redis_link_run_id(query->link));
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
 			check((query->records = strdup(reply->element[0]->str)) != NULL);
-		query->complete = is_text(reply->element[1], "complete") &&
-				  records_readable(query->records);
+
+		/* What follows a record that is not what issue.lua writes is unknown. */
+		at = query->records;
+		while (slot_next(&at, &record) == 0)
+			;
+		query->complete = is_text(reply->element[1], "complete") && at == NULL;
+
 		missing = is_text(reply->element[1], "missing");
 		if (missing || is_text(reply->element[1], "behind"))
 			admission_refused(query->parts->admission, query->request->coupon);
@@ -357,32 +342,6 @@ static int64_t field_number(const redisReply *reply, enum field field)
 	return strtoll(reply->element[field]->str, NULL, 10);
 }
 
-static cJSON *fields_object(int64_t coupon, const redisReply *reply)
-{
-	const char *status = reply->element[STATUS]->str;
-	int64_t begin_ms = field_number(reply, BEGIN), end_ms = field_number(reply, END);
-	int64_t now_ms = field_number(reply, NOW);
-	const char *state = "open";
-	cJSON *object = checked(cJSON_CreateObject());
-	char id[ID_SIZE];
-
-	if (strcmp(status, "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
-		state = "ended";
-	else if (strcmp(status, "paused") == 0)
-		state = "paused";
-	else if (now_ms < begin_ms)
-		state = "not_started";
-	id_format(coupon, id);
-	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)field_number(reply, TOTAL));
-	cJSON_AddNumberToObject(object, "stock", (double)field_number(reply, STOCK));
-	cJSON_AddNumberToObject(object, "limit", (double)field_number(reply, LIMIT));
-	member_time(object, "begin", begin_ms);
-	member_time(object, "end", end_ms);
-	return object;
-}
-
 static void on_offer(void *context, const cJSON *members)
 {
 	struct query *query = context;
@@ -405,7 +364,10 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
 	};
 	struct query *query = context;
-	const char *status;
+	const char *status, *state = "open";
+	int64_t begin_ms, end_ms, now_ms;
+	cJSON *object;
+	char id[ID_SIZE];
 
 	--*query->parts->in_redis;
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
@@ -430,7 +392,25 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 			return;
 		}
 	}
-	query->object = fields_object(query->request->coupon, reply);
+
+	begin_ms = field_number(reply, BEGIN);
+	end_ms = field_number(reply, END);
+	now_ms = field_number(reply, NOW);
+	if (strcmp(status, "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
+		state = "ended";
+	else if (strcmp(status, "paused") == 0)
+		state = "paused";
+	else if (now_ms < begin_ms)
+		state = "not_started";
+	id_format(query->request->coupon, id);
+	query->object = object = checked(cJSON_CreateObject());
+	cJSON_AddStringToObject(object, "coupon", id);
+	cJSON_AddStringToObject(object, "state", state);
+	cJSON_AddNumberToObject(object, "total", (double)field_number(reply, TOTAL));
+	cJSON_AddNumberToObject(object, "stock", (double)field_number(reply, STOCK));
+	cJSON_AddNumberToObject(object, "limit", (double)field_number(reply, LIMIT));
+	member_time(object, "begin", begin_ms);
+	member_time(object, "end", end_ms);
 	query->asker.version = field_number(reply, VERSION);
 	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
 }
@@ -462,5 +442,5 @@ void status_answer(const struct status_parts *parts, struct request *request)
 	argv[n++] = link ? redis_link_lease(link) : "";
 	argv[n++] = number_text(generation, generation_text);
 	argv[n++] = number_text(seq, seq_text);
-	redis_pool_query(link, n, argv, is_status ? on_records : on_coupon_fields, query);
+	redis_pool_query_over(link, n, argv, is_status ? on_records : on_coupon_fields, query);
 }

@@ -19,7 +19,7 @@ struct status_parts {
 	struct redis_pool *redis;
 	struct replicas *replicas; /* NULL: none are waited for */
 	struct lookup *lookup;
-	struct lookup *reads; /* of what is only shown; not for `status` */
+	struct lookup *reads; /* what is only shown; not for `status` */
 	struct offers *offers;
 	struct admission *admission;
 	size_t *in_redis; /* how many Redis has; less one with its reply */

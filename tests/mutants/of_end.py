@@ -141,7 +141,7 @@ MUTANTS = [
         "readiness",
         "the 503 of a gateway that drains",
         "gateway/gateway.c",
-        '\tif (gateway->drain_until_ms)\n\t\treturn "draining";\n',
+        '\telse if (gateway->drain_until_ms)\n\t\town = "draining";\n',
         "",
         DRAIN + "test_everything_is_served_while_it_drains",
         DRAIN + "test_all_processes_drain",

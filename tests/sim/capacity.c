@@ -201,19 +201,17 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
 	return 0;
 }
 
-void redis_link_flush(struct redis_link *link)
+int redis_link_flush(struct redis_link *link)
 {
 	struct command *command;
 
+	if (STAILQ_EMPTY(&link->unsent))
+		return 0;
 	STAILQ_FOREACH (command, &link->unsent, next)
 		command->at = world.now + world.options.network_us;
 	STAILQ_CONCAT(&link->queued, &link->unsent);
 	redis_wake(link);
-}
-
-int redis_link_has_unsent(const struct redis_link *link)
-{
-	return !STAILQ_EMPTY(&link->unsent);
+	return 1;
 }
 
 size_t redis_link_in_flight(const struct redis_link *link)
@@ -420,10 +418,10 @@ static void port_ask(struct redis_pool *redis, int64_t coupon)
 	port_look_up(NULL, coupon);
 }
 
-static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+static void port_report(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
 			int is_recent)
 {
-	(void)known;
+	(void)presence;
 	(void)generation;
 	(void)seq;
 	(void)is_recent;

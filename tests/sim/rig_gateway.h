@@ -102,10 +102,10 @@ static void port_ulid_new(struct ulid *ulid)
 }
 
 /* Redis loses no data here. */
-static void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
+static void port_report(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
 			int is_recent)
 {
-	(void)known;
+	(void)presence;
 	(void)coupon;
 	(void)generation;
 	(void)seq;

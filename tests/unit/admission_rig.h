@@ -145,10 +145,10 @@ static inline void port_look_up_receive(void *lookup, const struct receive *rece
 	waiters_looked_up(waiter, OUTCOME_ISSUED, NULL);
 }
 
-static inline void port_report(struct known *known, int64_t coupon, int64_t generation, int64_t seq,
-			       int is_recent)
+static inline void port_report(struct presence *presence, int64_t coupon, int64_t generation,
+			       int64_t seq, int is_recent)
 {
-	(void)known;
+	(void)presence;
 	rig.reported_recent = is_recent;
 	rig.reports++;
 	rig.reported_coupon = coupon;

@@ -5,7 +5,7 @@
 #include "common/hash.h"
 #include "common/put_off.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/read/lane.h"
+#include "gateway/read/lookup.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * answered by a reply, and who by the deadline.
  */
 #include "gateway/listen/parse.h"
-#include "gateway/use/uses.h"
+#include "gateway/publish/use_requests.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static struct {
 	int answers[ANSWER_COUNT];
 	char line[1024]; /* the last one */
 	struct waiters *waiters;
-	struct uses *uses;
+	struct use_requests *uses;
 	int64_t now_ms;
 	struct batch_list published;
 	int batches;
@@ -62,16 +62,16 @@ static void port_answer_use(void *uses, struct request *request, const struct us
 			    size_t n)
 {
 	(void)uses;
-	uses_answer(rig.uses, request, outcomes, n);
+	use_requests_answer(rig.uses, request, outcomes, n);
 }
 
 static int setup(void **state)
 {
 	const struct waiters_port waiters_port = { .now_ms = port_now_ms,
 						   .answer_use = port_answer_use };
-	const struct uses_port port = { .now_ms = port_now_ms,
-					.wall_ms = port_wall_ms,
-					.publish = port_publish };
+	const struct use_requests_port port = { .now_ms = port_now_ms,
+						.wall_ms = port_wall_ms,
+						.publish = port_publish };
 	const struct config config = { .issued_timeout_ms = TIMEOUT_MS,
 				       .inflight_max = INFLIGHT_MAX };
 
@@ -81,7 +81,7 @@ static int setup(void **state)
 	STAILQ_INIT(&rig.published);
 	rig.arena = json_arena_new();
 	rig.waiters = waiters_new(&waiters_port, TIMEOUT_MS);
-	rig.uses = uses_new(&port, &config, rig.waiters);
+	rig.uses = use_requests_new(&port, &config, rig.waiters);
 	return 0;
 }
 
@@ -90,8 +90,8 @@ static int teardown(void **state)
 	(void)state;
 	rig.now_ms += TIMEOUT_MS;
 	waiters_tick(rig.waiters);
-	assert_int_equal(uses_waiting(rig.uses), 0);
-	uses_free(rig.uses);
+	assert_int_equal(use_requests_waiting(rig.uses), 0);
+	use_requests_free(rig.uses);
 	waiters_free(rig.waiters);
 	batch_list_free(&rig.published);
 	json_arena_free(rig.arena);
@@ -111,7 +111,7 @@ static void submit_of(int user, const char *op, int first, int n, const char *mo
 	request = request_parse(rig.arena, text, strlen(text), OP_COUNT, &rig.responder);
 	assert_non_null(request);
 	request->begun_us = rig.now_ms * 1000;
-	uses_submit(rig.uses, request);
+	use_requests_submit(rig.uses, request);
 }
 
 static void submit(const char *op, int first, int n, const char *more)
@@ -168,8 +168,8 @@ static void test_what_arrives_together_goes_together(void **state)
 	submit("use", 1, 2, ",\"key\":\"k\",\"amount\":12900,\"currency\":\"EUR\"");
 	submit("rollback", 3, 1, ",\"reason\":\"sent back\"");
 	submit("release", 4, 1, "");
-	uses_flush(rig.uses);
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	assert_int_equal(rig.batches, 1);
 	batch = published();
 	assert_int_equal(rig.message.uses_n, 4);
@@ -185,10 +185,10 @@ static void test_what_arrives_together_goes_together(void **state)
 	assert_string_equal(rig.message.uses[2].reason, "sent back");
 	assert_int_equal(rig.message.uses[3].action, USE_RELEASE);
 	assert_int_equal(rig.message.receives[4].index, 4);
-	assert_int_equal(uses_waiting(rig.uses), 4);
-	assert_int_equal(uses_unconfirmed(rig.uses), 5);
-	uses_confirmed(rig.uses, batch);
-	assert_int_equal(uses_unconfirmed(rig.uses), 0);
+	assert_int_equal(use_requests_waiting(rig.uses), 4);
+	assert_int_equal(use_requests_unconfirmed(rig.uses), 5);
+	use_requests_confirmed(rig.uses, batch);
+	assert_int_equal(use_requests_unconfirmed(rig.uses), 0);
 	free(batch);
 }
 
@@ -200,7 +200,7 @@ static void test_a_request_without_a_key_gets_one_of_its_own(void **state)
 	(void)state;
 	submit("use", 0, 1, "");
 	submit("use", 1, 1, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	for (size_t i = 0; i < 2; i++) {
 		snprintf(wanted, sizeof(wanted), "%s.%zu", ulid_format(&rig.message.batch, ulid),
@@ -215,7 +215,7 @@ static void test_a_message_has_256_receives_at_most(void **state)
 	for (int i = 0; i < 17; i++)
 		submit_of(i, "use", 0, 15, "");
 	submit("use", 0, 2, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	assert_int_equal(rig.batches, 2);
 	free(published());
 	assert_int_equal(rig.message.uses_n, 17);
@@ -228,16 +228,16 @@ static void test_answered_by_the_reply(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		submit("use", 2 * i, 2, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	reply(&rig.message, 1, 2, USE_USED);
 	assert_int_equal(rig.answers[ANSWER_OK], 1);
 	assert_non_null(strstr(rig.line, BATCH ".2"));
 	reply(&rig.message, 1, 2, USE_ALREADY_USED); /* another worker's, of a copy */
-	assert_int_equal(uses_waiting(rig.uses), 2);
+	assert_int_equal(use_requests_waiting(rig.uses), 2);
 	reply(&rig.message, 0, 3, USE_HELD_BY_OTHER);
 	assert_int_equal(rig.answers[ANSWER_HELD_BY_OTHER], 2);
-	assert_int_equal(uses_waiting(rig.uses), 0);
+	assert_int_equal(use_requests_waiting(rig.uses), 0);
 	reply(&rig.message, 0, 3, USE_USED); /* nobody waits any more */
 	assert_int_equal(rig.answers[ANSWER_OK], 1);
 }
@@ -248,12 +248,12 @@ static void test_a_reply_that_lacks_a_receive_answers_nobody(void **state)
 
 	(void)state;
 	submit("use", 0, 2, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	less = rig.message;
 	less.uses[0].receives_n = less.receives_n = 1;
 	reply(&less, 0, 1, USE_USED);
-	assert_int_equal(uses_waiting(rig.uses), 1);
+	assert_int_equal(use_requests_waiting(rig.uses), 1);
 	less.uses_n = 2; /* one that the message does not have */
 	less.uses[1] = less.uses[0];
 	reply(&less, 1, 2, USE_USED);
@@ -266,11 +266,11 @@ static void test_deadline(void **state)
 	(void)state;
 	submit("use", 0, 1, "");
 	submit("use", 1, 1, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	rig.now_ms = 1000;
 	submit("use", 2, 1, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	reply(&rig.message, 0, 1, USE_USED);
 	rig.now_ms = TIMEOUT_MS - 1;
 	waiters_tick(rig.waiters);
@@ -278,7 +278,7 @@ static void test_deadline(void **state)
 	rig.now_ms = TIMEOUT_MS;
 	waiters_tick(rig.waiters);
 	assert_int_equal(rig.answers[ANSWER_UNKNOWN], 1);
-	assert_int_equal(uses_waiting(rig.uses), 1);
+	assert_int_equal(use_requests_waiting(rig.uses), 1);
 	reply(&rig.message, 1, 2, USE_USED); /* too late */
 	assert_int_equal(rig.answers[ANSWER_OK], 1);
 	free(published());
@@ -293,8 +293,8 @@ static void test_a_receive_of_another_user(void **state)
 	submit("use", 0, 2, ",\"user\":\"43\"");
 	assert_int_equal(rig.answers[ANSWER_NOT_FOUND], 1);
 	submit("use", 0, 2, ",\"user\":\"42\"");
-	assert_int_equal(uses_waiting(rig.uses), 1);
-	uses_flush(rig.uses);
+	assert_int_equal(use_requests_waiting(rig.uses), 1);
+	use_requests_flush(rig.uses);
 	free(published());
 }
 
@@ -308,18 +308,18 @@ static void test_busy(void **state)
 	assert_int_equal(rig.answers[ANSWER_BUSY], 0);
 	submit("use", 0, 1, "");
 	assert_int_equal(rig.answers[ANSWER_BUSY], 1);
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	rig.now_ms = TIMEOUT_MS;
 	waiters_tick(rig.waiters);
-	assert_int_equal(uses_waiting(rig.uses), 0);
+	assert_int_equal(use_requests_waiting(rig.uses), 0);
 	submit("use", 0, 1, ""); /* the messages are still in memory */
 	assert_int_equal(rig.answers[ANSWER_BUSY], 2);
 	batch = published();
-	uses_confirmed(rig.uses, batch);
+	use_requests_confirmed(rig.uses, batch);
 	free(batch);
 	submit("use", 0, 1, "");
 	assert_int_equal(rig.answers[ANSWER_BUSY], 2);
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 }
 
 /* Operations on one receive wait for each other and block others in the same transaction. */
@@ -336,19 +336,19 @@ static void test_16_operations_of_one_user_and_coupon_are_under_way(void **state
 	submit("rollback", 2, 1, "");
 	submit("rollback", 3, 1, "");
 	submit_of(43, "use", 0, 1, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	assert_int_equal(rig.batches, 1);
 	free(published());
 	first = rig.message;
 	assert_int_equal(first.uses_n, 17);
-	assert_int_equal(uses_waiting(rig.uses), 20);
+	assert_int_equal(use_requests_waiting(rig.uses), 20);
 	reply(&first, 0, 2, USE_HELD);
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	assert_int_equal(rig.message.uses_n, 2);
 	assert_int_equal(rig.message.uses[0].action, USE_RELEASE);
 	assert_int_equal(rig.message.uses[1].action, USE_ROLLBACK);
-	assert_int_equal(uses_waiting(rig.uses), 18);
+	assert_int_equal(use_requests_waiting(rig.uses), 18);
 }
 
 static void test_what_has_waited_for_others_for_too_long_is_not_begun(void **state)
@@ -358,15 +358,15 @@ static void test_what_has_waited_for_others_for_too_long_is_not_begun(void **sta
 		rig.now_ms = i < 17 ? 0 : 1;
 		submit("use", 0, 1, "");
 	}
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	rig.now_ms = TIMEOUT_MS;
 	reply(&rig.message, 0, 1, USE_USED);
 	assert_int_equal(rig.answers[ANSWER_BUSY], 1);
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	free(published());
 	assert_int_equal(rig.message.uses_n, 1);
-	assert_int_equal(uses_waiting(rig.uses), 16);
+	assert_int_equal(use_requests_waiting(rig.uses), 16);
 }
 
 /* So many uses of two receives are submitted and answered, and 100 ms pass. */
@@ -374,11 +374,11 @@ static void load_pass(int n)
 {
 	while (n-- > 0)
 		submit_of(n, "use", 0, 2, "");
-	uses_flush(rig.uses);
+	use_requests_flush(rig.uses);
 	while (!STAILQ_EMPTY(&rig.published)) {
 		struct batch *batch = published();
 
-		uses_confirmed(rig.uses, batch);
+		use_requests_confirmed(rig.uses, batch);
 		reply(&rig.message, 0, rig.message.uses_n, USE_USED);
 		free(batch);
 	}
@@ -389,22 +389,22 @@ static void test_many_in_100_ms_are_full_while_one_waits(void **state)
 {
 	(void)state;
 	load_pass(500);
-	assert_false(uses_are_full(rig.uses));
+	assert_false(use_requests_are_full(rig.uses));
 	submit("use", 0, 1, "");
-	assert_true(uses_are_full(rig.uses));
-	uses_flush(rig.uses);
+	assert_true(use_requests_are_full(rig.uses));
+	use_requests_flush(rig.uses);
 	free(published());
 	rig.now_ms += 99;
-	assert_true(uses_are_full(rig.uses));
+	assert_true(use_requests_are_full(rig.uses));
 	rig.now_ms += 1;
-	assert_false(uses_are_full(rig.uses));
+	assert_false(use_requests_are_full(rig.uses));
 	load_pass(499);
-	assert_false(uses_are_full(rig.uses));
+	assert_false(use_requests_are_full(rig.uses));
 	load_pass(500);
-	assert_true(uses_are_full(rig.uses));
+	assert_true(use_requests_are_full(rig.uses));
 	load_pass(500);
 	rig.now_ms += 100;
-	assert_false(uses_are_full(rig.uses));
+	assert_false(use_requests_are_full(rig.uses));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -3,7 +3,7 @@
  * decisions: time and the publisher are behind the port. One thread.
  *
  *	submit ─▶ arrived ─(flush, once a loop turn)─▶ batch ═ publisher
- *	   │         ▲                                   └─▶ waiters ─▶ uses_answer
+ *	   │         ▲                                   └─▶ waiters ─▶ use_requests_answer
  *	   └─▶ waiting, for others of the user
  *	         └─▶ too long: answered busy
  *
@@ -17,33 +17,33 @@
 #include "gateway/publish/batch.h"
 #include "gateway/publish/waiters.h"
 
-struct uses_port {
+struct use_requests_port {
 	int64_t (*now_ms)(void); /* monotonic */
 	int64_t (*wall_ms)(void);
 	struct publisher *publisher;
 	void (*publish)(struct publisher *publisher, struct batch *batch); /* takes the batch */
 };
 
-struct uses;
+struct use_requests;
 
-/* What is published waits in `waiters`, whose port calls uses_answer(). */
-struct uses *uses_new(const struct uses_port *port, const struct config *config,
-		      struct waiters *waiters);
+/* What is published waits in `waiters`, whose port calls use_requests_answer(). */
+struct use_requests *use_requests_new(const struct use_requests_port *port,
+				      const struct config *config, struct waiters *waiters);
 /* Requires that every request has been answered. */
-void uses_free(struct uses *uses);
+void use_requests_free(struct use_requests *uses);
 
 /* Takes the request. It may be answered within the call. */
-void uses_submit(struct uses *uses, struct request *request);
+void use_requests_submit(struct use_requests *uses, struct request *request);
 /* Publishes what was submitted. To be called once at the end of every loop turn. */
-void uses_flush(struct uses *uses);
+void use_requests_flush(struct use_requests *uses);
 
 /* As in waiters_port. */
-void uses_answer(struct uses *uses, struct request *request, const struct use_outcome *outcomes,
-		 size_t n);
+void use_requests_answer(struct use_requests *uses, struct request *request,
+			 const struct use_outcome *outcomes, size_t n);
 /* The batch is in the queue. */
-void uses_confirmed(struct uses *uses, const struct batch *batch);
+void use_requests_confirmed(struct use_requests *uses, const struct batch *batch);
 
-/* Whether there are so many that others should gather (load.h). Never while none waits. */
-int uses_are_full(struct uses *uses);
-size_t uses_waiting(const struct uses *uses);     /* requests */
-size_t uses_unconfirmed(const struct uses *uses); /* receives of batches */
+/* Whether there are so many that others should gather (batch.h). Never while none waits. */
+int use_requests_are_full(struct use_requests *uses);
+size_t use_requests_waiting(const struct use_requests *uses);     /* requests */
+size_t use_requests_unconfirmed(const struct use_requests *uses); /* receives of batches */
