@@ -15,7 +15,6 @@
 #include "common/serve/tls.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/coupon_table.h"
-#include "gateway/gate/key_use.h"
 #include "gateway/gate/limits.h"
 #include "gateway/gate/gate.h"
 #include "gateway/gateway.h"

@@ -4,13 +4,16 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log/log.h"
+#include "common/message/api_key.h"
 #include "common/program/key_file.h"
-#include "gateway/gate/key_use.h"
+#include "common/serve/metrics.h"
 #include "gateway/metrics.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define LOOK_MS 1000
 #define UNIX_KEYS_MAX 64
@@ -191,13 +194,6 @@ const char *gate_trouble(const struct gate *gate, int64_t now_ms)
 	return NULL;
 }
 
-void identity_forget(struct identity *identity)
-{
-	token_drop(identity->token);
-	identity->token = NULL;
-	memset(&identity->grant, 0, sizeof(identity->grant));
-}
-
 static enum answer key_identify(struct gate *gate, struct identity *identity, const char *text,
 				size_t len, int is_asked, struct gate_answer *answer)
 {
@@ -224,43 +220,13 @@ static enum answer key_identify(struct gate *gate, struct identity *identity, co
 	return ANSWER_UNAUTHORIZED;
 }
 
-static enum answer token_identify(struct gate *gate, struct identity *identity, const char *text,
-				  size_t len)
-{
-	const struct token *token;
-	enum token_verdict verdict = tokens_verify(gate->tokens, text, len, clock_wall_ms(),
-						   &token);
-
-	if (verdict == TOKEN_GOOD) {
-		identity->token = token_hold(token);
-		return ANSWER_OK;
-	}
-	metrics_add(METRIC_AUTH_TOKEN_WRONG, 1);
-	log_info("token_refused", LOG_S("verdict", token_verdict_kind(verdict)));
-	return ANSWER_UNAUTHORIZED;
-}
-
-/*
- * Whether a signature is not looked at, because too many of this address were wrong. Keys cost a
- * hash only, and tokens that were verified before no more than that: who shares an address with an
- * attacker goes on.
- */
-static int is_held_back(const struct gate *gate, const char *text, size_t len,
-			struct gate_answer *answer, int64_t now_us)
-{
-	answer->verdict = limits_look(answer->limits, 1, now_us);
-	if (answer->verdict.wait_us == 0 || tokens_remember(gate->tokens, text, len))
-		return 0;
-	metrics_add(METRIC_AUTH_HELD_BACK, 1);
-	return 1;
-}
-
 void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
 		   int is_asked, struct gate_answer *answer)
 {
 	struct identity *identity = &responder->identity;
 	int64_t now_us = clock_monotonic_us();
-	int is_key;
+	enum token_verdict verdict;
+	const struct token *token;
 
 	identity_forget(identity);
 	answer->may_be_new = 0;
@@ -269,15 +235,31 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 					    .key = responder->peer,
 					    .rate = LIMIT_WRONG_RATE,
 					    .burst = LIMIT_WRONG_BURST };
-	is_key = len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0;
-	if (is_key)
+	answer->answer = ANSWER_UNAUTHORIZED;
+	if (len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0) {
 		answer->answer = key_identify(gate, identity, text, len, is_asked, answer);
-	else if (!gate->tokens)
-		answer->answer = ANSWER_UNAUTHORIZED;
-	else if (is_held_back(gate, text, len, answer, now_us))
-		answer->answer = ANSWER_RATE_LIMITED;
-	else
-		answer->answer = token_identify(gate, identity, text, len);
+	} else if (gate->tokens) {
+		/*
+		 * No signature is looked at if too many of this address were wrong. Keys cost a
+		 * hash only, and tokens that were verified before no more than that: who shares an
+		 * address with an attacker goes on.
+		 */
+		answer->verdict = limits_look(answer->limits, 1, now_us);
+		if (answer->verdict.wait_us == 0 || tokens_remember(gate->tokens, text, len)) {
+			verdict = tokens_verify(gate->tokens, text, len, clock_wall_ms(), &token);
+			if (verdict == TOKEN_GOOD) {
+				identity->token = token_hold(token);
+				answer->answer = ANSWER_OK;
+			} else {
+				metrics_add(METRIC_AUTH_TOKEN_WRONG, 1);
+				log_info("token_refused",
+					 LOG_S("verdict", token_verdict_kind(verdict)));
+			}
+		} else {
+			metrics_add(METRIC_AUTH_HELD_BACK, 1);
+			answer->answer = ANSWER_RATE_LIMITED;
+		}
+	}
 	if (answer->answer == ANSWER_UNAUTHORIZED && !answer->may_be_new)
 		limits_take(answer->limits, 1, now_us);
 }
@@ -290,6 +272,97 @@ enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, 
 	keys_find_by_id(gate->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
 	return ANSWER_OK;
 }
+
+/* The uses of API keys. */
+
+#define DIGIT_BITS 5
+#define DIGIT_MASK ((1U << DIGIT_BITS) - 1)
+
+struct key_counters {
+	atomic_uint_least64_t id; /* its digits, behind a 1; 0: of no key yet */
+	atomic_uint_least64_t requests;
+	atomic_uint_least64_t refused;
+	atomic_int_least64_t last_ms; /* wall clock */
+};
+
+/* Shared; the last one is that of the others. They are taken in order, and never given back. */
+static struct key_counters *key_counters;
+
+void key_uses_init(void)
+{
+	void *memory = mmap(NULL, (KEY_USES_MAX + 1) * sizeof(*key_counters),
+			    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	check(memory != MAP_FAILED);
+	key_counters = memory;
+}
+
+size_t key_use_place(const char *id)
+{
+	uint64_t number = 1;
+	size_t place;
+
+	for (size_t i = 0; i < KEY_ID_LEN; i++) {
+		const char *digit = memchr(KEY_ID_DIGITS, id[i], strlen(KEY_ID_DIGITS));
+
+		check(digit != NULL);
+		number = number << DIGIT_BITS | (uint64_t)(digit - KEY_ID_DIGITS);
+	}
+	for (place = 0; place < KEY_USES_MAX; place++) {
+		uint64_t there = 0;
+
+		if (atomic_compare_exchange_strong(&key_counters[place].id, &there, number) ||
+		    there == number)
+			break;
+	}
+	return place;
+}
+
+void key_use(size_t place, int64_t now_ms, int is_refused)
+{
+	struct key_counters *counters = &key_counters[place];
+
+	atomic_fetch_add_explicit(&counters->requests, 1, memory_order_relaxed);
+	if (is_refused)
+		atomic_fetch_add_explicit(&counters->refused, 1, memory_order_relaxed);
+	atomic_store_explicit(&counters->last_ms, now_ms, memory_order_relaxed);
+}
+
+void key_uses_prometheus(struct evbuffer *out)
+{
+	static const struct {
+		const char *name, *type, *help;
+	} metrics[] = {
+		{ "key_requests_total", "counter", "Requests with an API key, by its id." },
+		{ "key_refused_total", "counter",
+		  "Of these, refused by the key's roles, coupons or rate." },
+		{ "key_last_used_seconds", "gauge",
+		  "When the API key was used last, as Unix time." },
+	};
+
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
+		for (size_t place = 0; place <= KEY_USES_MAX; place++) {
+			struct key_counters *counters = &key_counters[place];
+			const double values[] = { (double)atomic_load(&counters->requests),
+						  (double)atomic_load(&counters->refused),
+						  (double)atomic_load(&counters->last_ms) / 1000 };
+			uint64_t number = atomic_load(&counters->id);
+			char id[KEY_ID_LEN + 1] = "";
+
+			if (values[2] == 0)
+				continue;
+			for (size_t at = KEY_ID_LEN; at-- > 0; number >>= DIGIT_BITS)
+				id[at] = KEY_ID_DIGITS[number & DIGIT_MASK];
+			check(evbuffer_add_printf(out, "couponmq_%s{key=\"%s\"} %.17g\n",
+						  metrics[i].name,
+						  place < KEY_USES_MAX ? id : KEY_USE_OTHERS,
+						  values[i]) > 0);
+		}
+	}
+}
+
+/* What a request may do. */
 
 /* Whether what was presented is still good. */
 static enum answer identity_check(struct gate *gate, struct identity *identity)
@@ -308,30 +381,12 @@ static enum answer identity_check(struct gate *gate, struct identity *identity)
 	return gate->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
 }
 
-int identity_has_coupon(const struct identity *identity, int64_t coupon)
-{
-	if (identity->grant.key)
-		return key_has_coupon(identity->grant.key, coupon);
-	if (identity->token)
-		return token_is_for(identity->token, coupon);
-	return !identity->is_needed;
-}
-
-static int has_coupons(const struct identity *identity, const struct request *request)
-{
-	size_t receives_n = request->use ? request->use->use.receives_n : 0;
-
-	for (size_t i = 0; i < receives_n; i++)
-		if (!identity_has_coupon(identity, request->use->receives[i].coupon))
-			return 0;
-	return !request->coupon || identity_has_coupon(identity, request->coupon);
-}
-
-/* An authenticated caller may do what its key or token allows. */
+/* Whether its key or token allows the request to an authenticated caller. */
 static int is_allowed(const struct identity *identity, const struct request *request)
 {
 	const struct api_key *key = identity->grant.key;
 	const struct token *token = identity->token;
+	size_t receives_n = request->use ? request->use->use.receives_n : 0;
 
 	if (key && !(key->roles & allowed[request->op].roles))
 		return 0;
@@ -341,7 +396,11 @@ static int is_allowed(const struct identity *identity, const struct request *req
 		return 0;
 	if (token && request->user.len > 0 && !user_id_same(&request->user, &token->user))
 		return 0;
-	return has_coupons(identity, request);
+
+	for (size_t i = 0; i < receives_n; i++)
+		if (!identity_has_coupon(identity, request->use->receives[i].coupon))
+			return 0;
+	return !request->coupon || identity_has_coupon(identity, request->coupon);
 }
 
 static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
@@ -352,14 +411,15 @@ static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t
 		};
 }
 
-/* Takes one of each rate that this request is counted by. */
-static enum answer rates_take(const struct gate *gate, const struct responder *responder,
-			      struct gate_answer *answer)
+void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
 {
-	const struct identity *identity = &responder->identity;
+	const struct responder *responder = request->responder;
+	struct identity *identity = &request->responder->identity;
 	const struct api_key *key = identity->grant.key;
 	const struct user_id *user = identity->token ? &identity->token->user : NULL;
 
+	/* Takes one of each rate that the request is counted by. */
+	answer->answer = ANSWER_OK;
 	answer->limits_n = 0;
 	if (key)
 		limit_add(answer, LIMIT_KEY, hash_keyed(key->id, KEY_ID_LEN), key->rate);
@@ -368,41 +428,29 @@ static enum answer rates_take(const struct gate *gate, const struct responder *r
 			  gate->config->rate_user);
 	if (!key && !responder->is_local)
 		limit_add(answer, LIMIT_ADDRESS, responder->peer, gate->config->rate_address);
-	if (answer->limits_n == 0)
-		return ANSWER_OK;
-	answer->verdict = limits_take(answer->limits, answer->limits_n, clock_monotonic_us());
-	return answer->verdict.wait_us > 0 ? ANSWER_RATE_LIMITED : ANSWER_OK;
-}
+	if (answer->limits_n > 0) {
+		answer->verdict = limits_take(answer->limits, answer->limits_n,
+					      clock_monotonic_us());
+		if (answer->verdict.wait_us > 0)
+			answer->answer = ANSWER_RATE_LIMITED;
+	}
 
-static void use_count(const struct api_key *key, enum answer answer)
-{
-	if (*key->use == 0)
-		*key->use = key_use_place(key->id) + 1;
-	key_use(*key->use - 1, clock_wall_ms(),
-		answer == ANSWER_FORBIDDEN || answer == ANSWER_RATE_LIMITED);
-}
+	if (answer->answer == ANSWER_OK) {
+		answer->answer = identity_check(gate, identity);
+		if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
+			answer->answer = ANSWER_OK; /* it tells nothing */
+		else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
+			answer->answer = ANSWER_FORBIDDEN;
+	}
 
-static void admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
-{
-	struct identity *identity = &request->responder->identity;
-
-	answer->answer = rates_take(gate, request->responder, answer);
-	if (answer->answer != ANSWER_OK)
-		return;
-	answer->answer = identity_check(gate, identity);
-	if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
-		answer->answer = ANSWER_OK; /* it tells nothing */
-	else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
-		answer->answer = ANSWER_FORBIDDEN;
-}
-
-void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
-{
-	const struct api_key *key = request->responder->identity.grant.key;
-
-	admit(gate, request, answer);
-	if (key)
-		use_count(key, answer->answer);
+	/* Of the key that was there before it was found to be no longer good. */
+	if (key) {
+		if (*key->use == 0)
+			*key->use = key_use_place(key->id) + 1;
+		key_use(*key->use - 1, clock_wall_ms(),
+			answer->answer == ANSWER_FORBIDDEN ||
+				answer->answer == ANSWER_RATE_LIMITED);
+	}
 }
 
 enum answer gate_monitor(struct gate *gate, struct responder *responder)

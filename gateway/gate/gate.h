@@ -13,10 +13,10 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "gateway/gate/identity.h"
 #include "gateway/gate/limits.h"
 #include "gateway/listen/request.h"
 
+#include <event2/buffer.h>
 #include <sys/types.h>
 
 struct gate;
@@ -74,3 +74,19 @@ enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, 
 void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer);
 /* Whether it may see what operators see: metrics, and the details of readiness. */
 enum answer gate_monitor(struct gate *gate, struct responder *responder);
+
+/*
+ * How often each API key was used, and when last: metrics of a gateway, over all its processes. Of
+ * the first KEY_USES_MAX keys that were used since it started; the others are one, KEY_USE_OTHERS.
+ */
+
+#define KEY_USES_MAX 1000
+#define KEY_USE_OTHERS "others"
+
+/* Before the processes are started. */
+void key_uses_init(void);
+/* The place of the key with this id, for key_use(). */
+size_t key_use_place(const char *id);
+/* One request; `is_refused`: by its roles, coupons or rate. */
+void key_use(size_t place, int64_t now_ms, int is_refused);
+void key_uses_prometheus(struct evbuffer *out);

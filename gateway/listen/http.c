@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "common/message/json.h"
 #include "common/message/trace_context.h"
-#include "gateway/gate/key_use.h"
+#include "gateway/gate/gate.h"
 #include "common/serve/http_origin.h"
 #include "gateway/listen/http_target.h"
 #include "gateway/listen/http_value.h"

@@ -7,6 +7,22 @@
 #include <string.h>
 #include <strings.h>
 
+void identity_forget(struct identity *identity)
+{
+	token_drop(identity->token);
+	identity->token = NULL;
+	memset(&identity->grant, 0, sizeof(identity->grant));
+}
+
+int identity_has_coupon(const struct identity *identity, int64_t coupon)
+{
+	if (identity->grant.key)
+		return key_has_coupon(identity->grant.key, coupon);
+	if (identity->token)
+		return token_is_for(identity->token, coupon);
+	return !identity->is_needed;
+}
+
 void responder_line(struct responder *responder, const struct request *request, enum answer answer,
 		    char *line)
 {

@@ -1,11 +1,12 @@
 /* Requests of clients, as they are parsed, and their replies. */
 #pragma once
 
+#include "common/keys.h"
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 #include "common/message/use.h"
-#include "gateway/gate/identity.h"
+#include "gateway/gate/token.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
@@ -13,6 +14,20 @@
 #include <sys/queue.h>
 
 struct request;
+
+/* Who asks: an API key, the user of a token, or nobody that is known. gate.h changes it. */
+struct identity {
+	struct key_grant grant;    /* .key NULL: no key */
+	const struct token *token; /* held; NULL: none */
+	int is_needed;             /* nobody that is known may do nothing */
+};
+
+void identity_forget(struct identity *identity);
+/*
+ * Whether it may know of this coupon: also of one that is found only later, by a code. By then a
+ * connection may have presented something else.
+ */
+int identity_has_coupon(const struct identity *identity, int64_t coupon);
 
 /*
  * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
