@@ -100,18 +100,6 @@ static struct limit_verdict verdict_of(const struct limit *limit, int64_t debt, 
 	};
 }
 
-static struct limit_verdict one_look(const struct limit *limit, int64_t now_ns)
-{
-	const struct word_entry *entry = word_find(&tables[limit->kind], limit->key);
-	uint64_t arrival = entry ? atomic_load(&entry->word) : 0;
-	int64_t debt;
-
-	if (entry && !word_is_of(entry, limit->key))
-		arrival = 0; /* forgotten just now */
-	debt = debt_ns(arrival, now_ns);
-	return verdict_of(limit, debt, wait_ns(limit, debt) > 0);
-}
-
 /* Takes one if it fits. */
 static struct limit_verdict one_take(const struct limit *limit, int64_t now_ns)
 {
@@ -177,9 +165,21 @@ struct limit_verdict limits_look(const struct limit *limits, size_t n, int64_t n
 {
 	struct limit_verdict verdict = { 0 };
 
-	for (size_t i = 0; i < n; i++)
-		if (is_on(&limits[i]))
-			verdict = stricter(verdict, one_look(&limits[i], now_us * 1000));
+	for (size_t i = 0; i < n; i++) {
+		const struct limit *limit = &limits[i];
+		const struct word_entry *entry;
+		uint64_t arrival;
+		int64_t debt;
+
+		if (!is_on(limit))
+			continue;
+		entry = word_find(&tables[limit->kind], limit->key);
+		arrival = entry ? atomic_load(&entry->word) : 0;
+		if (entry && !word_is_of(entry, limit->key))
+			arrival = 0; /* forgotten just now */
+		debt = debt_ns(arrival, now_us * 1000);
+		verdict = stricter(verdict, verdict_of(limit, debt, wait_ns(limit, debt) > 0));
+	}
 	return verdict;
 }
 

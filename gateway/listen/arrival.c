@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/serve/loop.h"
-#include "gateway/gate/proxy.h"
+#include "gateway/listen/proxy.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
