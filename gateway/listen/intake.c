@@ -5,7 +5,6 @@
 #include "common/hash.h"
 #include "common/serve/tls.h"
 #include "common/log/log.h"
-#include "gateway/listen/parse.h"
 #include "gateway/metrics.h"
 
 #include <netinet/in.h>

@@ -132,6 +132,15 @@ extern const char *const request_ack_names[]; /* by enum request_ack */
 int request_is_abandoned(const struct request *request, int64_t now_us);
 
 /*
+ * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
+ * the operation that the path named (HTTP). The responder's key, which is valid, is another
+ * spelling of the member; operations without that member do not look at it. Returns the new
+ * request, or NULL after the error was sent to the responder (which counts it as answered).
+ */
+struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
+			      enum request_op op, struct responder *responder);
+
+/*
  * Replies: the line that goes to the responder. Each request is answered exactly once, by one of
  * these functions, which also free it.
  */
