@@ -5,7 +5,6 @@
 #include "common/message/trace_context.h"
 #include "gateway/gate/gate.h"
 #include "common/serve/http_origin.h"
-#include "gateway/listen/http_target.h"
 #include "gateway/listen/http_value.h"
 #include "gateway/metrics.h"
 

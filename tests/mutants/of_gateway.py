@@ -766,8 +766,8 @@ MUTANTS = [
         "HTTP",
         "the trailers that are no headers",
         "gateway/listen/http_request.c",
-        "int of = request->has_head ? TEXTS_N : header_find(",
-        "int of = request->complete ? TEXTS_N : header_find(",
+        "int of = request->has_head ? TEXTS_N : TEXT_HOST;",
+        "int of = request->complete ? TEXTS_N : TEXT_HOST;",
         "unit_test_http_request::test_trailers_are_no_headers",
     ),
     mutant(
