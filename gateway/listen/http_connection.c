@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define DROP_BYTES 16384
+#define DROPS_MAX 8          /* of so many bytes */
 #define REQUEST_COST 4       /* beside that of its operation (intake.h) */
 #define HEAD_BYTES_MAX 16384 /* of a request */
 #define WAIT_MS 60000        /* for one request to arrive, between two, and for one reply */
@@ -90,28 +91,23 @@ static void connection_free(struct http_connection *connection)
 	free(connection);
 }
 
-/*
- * The kernel resets a connection that is closed with bytes unread, and the client may then not get
- * the reply.
- */
-static void unread_drop(int fd)
-{
-	char bytes[DROP_BYTES];
-
-	for (int i = 0; i < 8 && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
-		;
-}
-
 static void connection_close(struct http_connection *connection)
 {
-	int had_reserve = connection->client.arrival.room == ROOM_FULL;
+	int fd = stream_of(connection)->fd,
+	    had_reserve = connection->client.arrival.room == ROOM_FULL;
+	char unread[DROP_BYTES];
 
 	received_set(connection, 0);
 	event_free(connection->read);
 	event_free(connection->writable);
 	event_free(connection->timer);
-	if (connection->is_refused)
-		unread_drop(stream_of(connection)->fd);
+	/*
+	 * The kernel resets a connection that is closed with bytes unread, and the client may then
+	 * not get the reply.
+	 */
+	for (int i = 0; connection->is_refused && i < DROPS_MAX; i++)
+		if (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) <= 0)
+			break;
 	client_close(&connection->client);
 	if (had_reserve) {
 		TAILQ_REMOVE(&connection->http->reserve, connection, next);
@@ -123,8 +119,12 @@ static void connection_close(struct http_connection *connection)
 		connection_free(connection);
 }
 
-static void receive_begin(struct http_connection *connection)
+static void reply_sent(struct http_connection *connection)
 {
+	if (connection->is_last) {
+		connection_close(connection);
+		return;
+	}
 	state_set(connection, HTTP_RECEIVING);
 	http_request_reset(&connection->request);
 	/* Not from here: the parts that answer must not be called back. */
@@ -132,14 +132,6 @@ static void receive_begin(struct http_connection *connection)
 		turn_enter(&connection->client.turn);
 	else
 		read_wait(connection);
-}
-
-static void reply_sent(struct http_connection *connection)
-{
-	if (connection->is_last)
-		connection_close(connection);
-	else
-		receive_begin(connection);
 }
 
 static size_t unsent_length(const struct http_connection *connection)
@@ -163,10 +155,33 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-/* Writes at once what the kernel takes, and the rest when the socket is writable again. */
-static void unsent_send(struct http_connection *connection)
+void http_connection_reply(struct http_connection *connection, int status, const char *type,
+			   const char *extra, const char *body, size_t len)
 {
-	if (stream_write(stream_of(connection), connection->unsent)) {
+	const http_parser *parser = &connection->request.parser;
+	const struct intake *intake = connection->http->intake;
+	struct evbuffer *unsent = connection->unsent;
+	const char *end = type ? "" : "\n";
+	char head[HTTP_HEAD_SIZE];
+	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
+			   status == 304 || status == 204;
+
+	/* While the gateway drains, a client has to go on elsewhere once all it sent is answered. */
+	check(connection->state == HTTP_ANSWERING);
+	if (is_reserve(connection) || connection->is_refused || intake_is_stopped(intake) ||
+	    (intake_is_draining(intake) && surplus_length(connection) == 0) ||
+	    !http_should_keep_alive(parser))
+		connection->is_last = 1;
+	check(evbuffer_add(unsent, head,
+			   http_head_write(connection, status, type ? type : HTTP_JSON, extra,
+					   len + strlen(end), head)) == 0);
+	if (!is_head_only) {
+		check(evbuffer_add(unsent, body, len) == 0);
+		check(evbuffer_add(unsent, end, strlen(end)) == 0);
+	}
+
+	/* What the kernel does not take at once is written when the socket is writable again. */
+	if (stream_write(stream_of(connection), unsent)) {
 		connection_close(connection);
 	} else if (unsent_length(connection) == 0) {
 		reply_sent(connection);
@@ -176,38 +191,6 @@ static void unsent_send(struct http_connection *connection)
 		client_hold(&connection->client, unsent_length(connection));
 		intake_relieve(connection->http->intake);
 	}
-}
-
-/* Whether its client has to go on elsewhere. What it has sent ahead is answered before. */
-static int is_sent_away(const struct http_connection *connection)
-{
-	const struct intake *intake = connection->http->intake;
-
-	return intake_is_stopped(intake) ||
-	       (intake_is_draining(intake) && surplus_length(connection) == 0);
-}
-
-void http_connection_reply(struct http_connection *connection, int status, const char *type,
-			   const char *extra, const char *body, size_t len)
-{
-	const http_parser *parser = &connection->request.parser;
-	const char *end = type ? "" : "\n";
-	char head[HTTP_HEAD_SIZE];
-	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
-			   status == 304 || status == 204;
-
-	check(connection->state == HTTP_ANSWERING);
-	if (is_reserve(connection) || connection->is_refused || is_sent_away(connection) ||
-	    !http_should_keep_alive(parser))
-		connection->is_last = 1;
-	check(evbuffer_add(connection->unsent, head,
-			   http_head_write(connection, status, type ? type : HTTP_JSON, extra,
-					   len + strlen(end), head)) == 0);
-	if (!is_head_only) {
-		check(evbuffer_add(connection->unsent, body, len) == 0);
-		check(evbuffer_add(connection->unsent, end, strlen(end)) == 0);
-	}
-	unsent_send(connection);
 }
 
 static void intake_reply(struct responder *responder, const struct request *request,
@@ -226,29 +209,6 @@ static void refuse(struct http_connection *connection, int status, const char *m
 	received_set(connection, 0);
 	connection->is_refused = 1;
 	http_connection_refuse(connection, status, NULL, message);
-}
-
-static void continue_send(struct http_connection *connection)
-{
-	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-
-	connection->request.wants_continue = 0;
-	check(evbuffer_add(connection->unsent, line, sizeof(line) - 1) == 0);
-	if (stream_write(stream_of(connection), connection->unsent) ||
-	    unsent_length(connection) > 0)
-		connection_close(connection);
-}
-
-static void request_handle(struct http_connection *connection)
-{
-	received_set(connection, surplus_length(connection));
-	state_set(connection, HTTP_ANSWERING);
-	if (!event_pending(connection->read, EV_READ, NULL))
-		client_look(&connection->client); /* it may have left while it waited */
-	turns_spend(connection->client.turn.turns, REQUEST_COST);
-	http_handle(connection);
-	if (!connection->is_closed && !connection->client.asking)
-		http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
 /* The stores were asked for its key. */
@@ -270,36 +230,41 @@ static void on_again(struct client *client)
 /* Takes bytes of the request. Returns how many do not belong to it. */
 static size_t bytes_take(struct http_connection *connection, const char *bytes, size_t len)
 {
+	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	struct http_request *request = &connection->request;
 	size_t left = len - http_request_feed(request, bytes, len);
 
 	turns_spend(connection->client.turn.turns, intake_text_cost(len - left));
 	if (request->complete)
 		return left;
-	if (request->refusal)
+	if (request->refusal) {
 		refuse(connection, request->refusal, request->refusal_text);
-	else if (request->wants_continue)
-		continue_send(connection);
-	else if (is_over(connection->http) && connection->received > SMALL_BYTES)
+	} else if (request->wants_continue) {
+		request->wants_continue = 0;
+		check(evbuffer_add(connection->unsent, go_on, sizeof(go_on) - 1) == 0);
+		if (stream_write(stream_of(connection), connection->unsent) ||
+		    unsent_length(connection) > 0)
+			connection_close(connection);
+	} else if (is_over(connection->http) && connection->received > SMALL_BYTES) {
 		refuse(connection, 429, "the requests of all clients are too large together");
+	}
 	return 0;
 }
 
-/* The surplus was counted as received when it was read. */
-static void surplus_take(struct http_connection *connection)
-{
-	size_t len = surplus_length(connection);
-	const char *bytes = (const char *)evbuffer_pullup(connection->surplus, -1);
-
-	evbuffer_drain(connection->surplus, len - bytes_take(connection, bytes, len));
-}
-
-static void socket_take(struct http_connection *connection)
+/* Receives bytes of the request: those that came with the one before, or from the socket. */
+static void receive(struct http_connection *connection)
 {
 	char bytes[STREAM_BYTES];
 	size_t room = is_over(connection->http) ? SMALL_BYTES : STREAM_READ_BYTES, left;
+	size_t surplus = surplus_length(connection);
 	ssize_t n;
 
+	if (surplus > 0) { /* which was counted as received when it was read */
+		left = bytes_take(connection,
+				  (const char *)evbuffer_pullup(connection->surplus, -1), surplus);
+		evbuffer_drain(connection->surplus, surplus - left);
+		return;
+	}
 	client_meet(&connection->client);
 	n = stream_read(stream_of(connection), bytes, room);
 	client_pay_read(&connection->client, n);
@@ -311,28 +276,6 @@ static void socket_take(struct http_connection *connection)
 	left = bytes_take(connection, bytes, (size_t)n);
 	if (left > 0)
 		check(evbuffer_add(connection->surplus, bytes + (size_t)n - left, left) == 0);
-}
-
-/* Goes on with its request. Returns whether it has to wait for another turn. */
-static int advance(struct http_connection *connection)
-{
-	if (connection->state == HTTP_RECEIVING && !connection->request.complete) {
-		if (surplus_length(connection) > 0)
-			surplus_take(connection);
-		else
-			socket_take(connection);
-	}
-	if (connection->is_closed || connection->state != HTTP_RECEIVING)
-		return 0;
-	if (!connection->request.complete) {
-		read_wait(connection);
-		return 0;
-	}
-	if (!turn_affords(&connection->client.turn,
-			  intake_text_cost(connection->request.texts[TEXT_BODY].len)))
-		return 1;
-	request_handle(connection);
-	return 0;
 }
 
 /* Served in its turn. What arrives until then stays in the kernel. */
@@ -352,13 +295,35 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 	turn_enter(&connection->client.turn);
 }
 
+/* Goes on with its request. Returns whether it has to wait for another turn. */
 static int serve(struct turn *turn)
 {
 	struct http_connection *connection = turn->owner;
-	int more;
+	struct http_request *request = &connection->request;
+	int more = 0;
 
 	connection->is_held = 1;
-	more = advance(connection);
+	if (connection->state == HTTP_RECEIVING && !request->complete)
+		receive(connection);
+	if (connection->is_closed || connection->state != HTTP_RECEIVING)
+		goto out;
+	if (!request->complete) {
+		read_wait(connection);
+		goto out;
+	}
+	more = !turn_affords(turn, intake_text_cost(request->texts[TEXT_BODY].len));
+	if (more)
+		goto out;
+
+	received_set(connection, surplus_length(connection));
+	state_set(connection, HTTP_ANSWERING);
+	if (!event_pending(connection->read, EV_READ, NULL))
+		client_look(&connection->client); /* it may have left while it waited */
+	turns_spend(turn->turns, REQUEST_COST);
+	http_handle(connection);
+	if (!connection->is_closed && !connection->client.asking)
+		http_request_free(request, TEXT_KEPT_BYTES);
+out:
 	connection->is_held = 0;
 	if (connection->is_closed)
 		connection_free(connection);
@@ -415,9 +380,10 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	return http;
 }
 
-static struct http_connection *connection_new(struct http *http, const struct arrival *arrival)
+void http_accept(void *context, const struct arrival *arrival)
 {
-	struct http_connection *connection = checked(calloc(1, sizeof(*connection)));
+	struct http *http = context;
+	struct http_connection *connection = checked(calloc(1, sizeof(*connection))), *oldest;
 	int fd = arrival->stream.fd;
 
 	connection->client = (struct client){ .responder = { .reply = intake_reply },
@@ -426,7 +392,6 @@ static struct http_connection *connection_new(struct http *http, const struct ar
 					      .again = on_again };
 	client_open(&connection->client, http->intake, arrival);
 	connection->http = http;
-	connection->state = HTTP_ANSWERING;
 	connection->read = checked(
 		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
 	connection->writable = checked(
@@ -436,17 +401,19 @@ static struct http_connection *connection_new(struct http *http, const struct ar
 	connection->unsent = checked(evbuffer_new());
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
-	return connection;
-}
+	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
+	event_add(connection->timer, http->waits[is_reserve(connection)]);
+	read_wait(connection);
 
-/*
- * A connection in the reserve that has sent nothing gives its place to the next one: else idle
- * clients would take all places from monitoring.
- */
-static void reserve_enter(struct http *http, struct http_connection *connection)
-{
-	struct http_connection *oldest;
+	if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));
+	if (arrival->room != ROOM_FULL)
+		return;
 
+	/*
+	 * A connection in the reserve that has sent nothing gives its place to the next one: else
+	 * idle clients would take all places from monitoring.
+	 */
 	TAILQ_INSERT_TAIL(&http->reserve, connection, next);
 	if (++http->reserve_n <= RESERVE)
 		return;
@@ -454,17 +421,4 @@ static void reserve_enter(struct http *http, struct http_connection *connection)
 	while (oldest->state != HTTP_RECEIVING)
 		oldest = TAILQ_NEXT(oldest, next); /* at last the one that has come */
 	refuse(oldest, 429, arrival_refused(ROOM_FULL));
-}
-
-void http_accept(void *context, const struct arrival *arrival)
-{
-	struct http *http = context;
-	struct http_connection *connection = connection_new(http, arrival);
-
-	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
-	receive_begin(connection);
-	if (arrival->room == ROOM_FULL)
-		reserve_enter(http, connection);
-	else if (arrival->room == ROOM_FULL_OF_ADDRESS)
-		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));
 }
