@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "gateway/listen/access.h"
 #include "gateway/listen/http_value.h"
 
 #include <stdint.h>
@@ -212,7 +211,7 @@ static void answer_log(struct http_connection *connection, const struct request 
 			 LOG_S("trace", http.trace.trace_id), LOG_S("span", http.trace.span_id),
 			 LOG_S("key", http.key ? http.key->id : ""));
 	if (is_logged)
-		access_log_http(&connection->client, answered, answer, &http);
+		access_log(&connection->client, answered, answer, &http);
 }
 
 void http_connection_answer(struct http_connection *connection, const struct request *request,

@@ -3,12 +3,14 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
-#include "common/serve/tls.h"
 #include "common/log/log.h"
+#include "common/serve/tls.h"
 #include "gateway/metrics.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -253,42 +255,30 @@ static enum answer proof_apply(struct intake *intake, struct client *client)
 		       : gate_identify_by_id(intake->gate, &client->responder, client->proof);
 }
 
-/* Whether the key that the connection stands for may be in a store by now: asked once. */
-static int proof_is_new(const struct intake *intake, const struct client *client)
-{
-	const struct identity *identity = &client->responder.identity;
-
-	return intake->ask && !client->is_asked && *client->proof && !identity->grant.key &&
-	       !identity->token && !keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
-}
-
-/* Whether the request may be done; else it is answered, now or when the stores have told. */
-static int is_admitted(struct intake *intake, struct request *request)
-{
-	struct client *client = (struct client *)request->responder;
-	struct gate_answer answer = { .answer = ANSWER_OK };
-
-	if (!intake->gate)
-		return 1;
-	if (proof_is_new(intake, client)) {
-		asking_begin(intake, client, request);
-		return 0;
-	}
-	answer.answer = proof_apply(intake, client);
-	request->by = request->responder->identity.grant.key;
-	if (answer.answer == ANSWER_OK)
-		gate_admit(intake->gate, request, &answer);
-	if (answer.answer != ANSWER_OK)
-		refuse(intake, request, &answer);
-	return answer.answer == ANSWER_OK;
-}
-
+/* Dispatches the request if it may be done; else answers it, now or when the stores have told. */
 static void admit(struct intake *intake, struct request *request)
 {
-	if (!is_admitted(intake, request))
-		return;
-	if (intake->inflight > intake->inflight_max ||
-	    request_is_abandoned(request, clock_monotonic_us()))
+	struct client *client = (struct client *)request->responder;
+	const struct identity *identity = &request->responder->identity;
+	struct gate_answer answer = { .answer = ANSWER_OK };
+
+	if (intake->gate) {
+		/* The key that the connection stands for may be in a store by now: asked once. */
+		if (intake->ask && !client->is_asked && *client->proof && !identity->grant.key &&
+		    !identity->token &&
+		    !keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN)) {
+			asking_begin(intake, client, request);
+			return;
+		}
+		answer.answer = proof_apply(intake, client);
+		request->by = identity->grant.key;
+		if (answer.answer == ANSWER_OK)
+			gate_admit(intake->gate, request, &answer);
+	}
+	if (answer.answer != ANSWER_OK)
+		refuse(intake, request, &answer);
+	else if (intake->inflight > intake->inflight_max ||
+		 request_is_abandoned(request, clock_monotonic_us()))
 		request_fail(request, ANSWER_BUSY, NULL);
 	else
 		intake->dispatch(intake->context, request);
@@ -396,38 +386,15 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 		       answer_message_line("", answer, message ? message : answer_text(answer)));
 }
 
-/* The common name of a verified client certificate is the id of a key. */
-static void certificate_proof(const SSL *session, char proof[KEY_ID_LEN + 1])
-{
-	X509 *certificate = SSL_get1_peer_certificate(session);
-	char name[KEY_ID_LEN + 2];
-	int len;
-
-	if (!certificate)
-		return;
-	len = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name,
-					sizeof(name));
-	if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
-		memcpy(proof, name, KEY_ID_LEN + 1);
-	X509_free(certificate);
-}
-
-/* The user of the process on the other side of a Unix socket. */
-static void user_proof(const struct gate *gate, int fd, char proof[KEY_ID_LEN + 1])
-{
-	struct ucred peer = { .uid = (uid_t)-1 }; /* which TCP leaves */
-	socklen_t len = sizeof(peer);
-	const char *id;
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid == (uid_t)-1)
-		return;
-	id = gate_key_of_uid(gate, peer.uid);
-	if (id)
-		memcpy(proof, id, KEY_ID_LEN + 1);
-}
-
 void client_open(struct client *client, struct intake *intake, const struct arrival *arrival)
 {
+	const SSL *session = arrival->stream.session;
+	struct ucred peer = { .uid = (uid_t)-1 }; /* which TCP leaves */
+	socklen_t peer_len = sizeof(peer);
+	char name[KEY_ID_LEN + 2];
+	X509 *certificate;
+	const char *id;
+
 	client->intake = intake;
 	client->turn.turns = &intake->turns;
 	client->arrival = *arrival;
@@ -436,12 +403,27 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
 	client->proof_ends_ms = INT64_MAX;
 	LIST_INSERT_HEAD(&intake->clients, client, open);
-	if (arrival->stream.session) {
-		certificate_proof(arrival->stream.session, client->proof);
-		client->proof_ends_ms = clock_wall_ms() +
-					1000 * tls_client_expires_s(arrival->stream.session);
-	} else if (intake->gate) {
-		user_proof(intake->gate, arrival->stream.fd, client->proof);
+
+	/* The common name of a verified client certificate is the id of a key. */
+	certificate = session ? SSL_get1_peer_certificate(session) : NULL;
+	if (certificate) {
+		int len = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate),
+						    NID_commonName, name, sizeof(name));
+
+		if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
+			memcpy(client->proof, name, KEY_ID_LEN + 1);
+		X509_free(certificate);
+	}
+	if (session)
+		client->proof_ends_ms = clock_wall_ms() + 1000 * tls_client_expires_s(session);
+
+	/* The user of the process on the other side of a Unix socket may have a key. */
+	if (!session && intake->gate &&
+	    getsockopt(arrival->stream.fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0 &&
+	    peer.uid != (uid_t)-1) {
+		id = gate_key_of_uid(intake->gate, peer.uid);
+		if (id)
+			memcpy(client->proof, id, KEY_ID_LEN + 1);
 	}
 }
 
@@ -558,6 +540,43 @@ int intake_logs(struct intake *intake)
 		return 0;
 	intake->logs_n++;
 	return hash_keyed(&intake->logs_n, sizeof(intake->logs_n)) % one_of == 0;
+}
+
+void access_log(const struct client *client, const struct request *request, enum answer answer,
+		const struct access_http *http)
+{
+	const struct network *from = &client->arrival.from;
+	char address[INET6_ADDRSTRLEN];
+	const char *shown = inet_ntop(from->family, from->bytes, address, sizeof(address));
+	struct access_http line = { .key = client->responder.identity.grant.key };
+	int is_http = http != NULL;
+
+	if (!http && request) {
+		/* The id as it is in JSON: a number, or a string without its quotation marks. */
+		size_t marks = *request->text == '"', len = request->id_len - 2 * marks;
+
+		snprintf(line.id, sizeof(line.id), "%.*s", (int)len, request->text + marks);
+		line.of = request_operations[request->op].name;
+		line.key = request->by; /* the connection may be another one's by now */
+		if (request->trace_len > 0)
+			trace_context_parse(request_trace(request), TRACE_PARENT_LEN, &line.trace);
+	}
+	http = http ? http : &line;
+	log_each(LOG_LEVEL_INFO, "request",
+		 (const struct log_field[]){
+			 LOG_S("over", is_http ? "http" : "lines"),
+			 LOG_S("op", http->of),
+			 LOG_I("coupon", request ? request->coupon : 0),
+			 LOG_S("answer", answer_status(answer)),
+			 LOG_I("http", http->status),
+			 LOG_US_AS_MS("ms", request ? clock_monotonic_us() - request->begun_us : 0),
+			 LOG_S("key", http->key ? http->key->id : ""),
+			 LOG_S("address", shown ? shown : "unix"),
+			 LOG_S("request_id", http->id),
+			 LOG_S("trace", http->trace.trace_id),
+			 LOG_S("span", http->trace.span_id),
+			 { 0 },
+		 });
 }
 
 size_t intake_inflight(const struct intake *intake)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "common/message/trace_context.h"
 #include "common/program/config.h"
 #include "gateway/gate/gate.h"
 #include "gateway/listen/arrival.h"
@@ -128,8 +129,28 @@ void client_cut(struct client *client, const char *reason);
 void intake_relieve(struct intake *intake);
 
 void intake_answered(struct intake *intake, enum answer answer);
+
 /* Whether the next answer is logged: one of COUPON_LOG_ACCESS, by chance. */
 int intake_logs(struct intake *intake);
+
+/* An HTTP request, as far as the client and its path tell. */
+struct access_http {
+	const char *of; /* the operation or page; NULL: none */
+	int status;
+	char id[REQUEST_NAME_MAX + 1]; /* X-Request-Id */
+	struct trace_context trace;    /* empty: none */
+	const struct api_key *key;     /* NULL: none */
+};
+
+/*
+ * The access log (COUPON_LOG_ACCESS): a line, event=request, for each answer that intake_logs() has
+ * chosen. It has no secret: of who asks only the id of the key, and of what the client wrote only
+ * the coupon and the names that it gives to its request. `request` is NULL where none was parsed,
+ * `http` for the lines of the socket API.
+ */
+void access_log(const struct client *client, const struct request *request, enum answer answer,
+		const struct access_http *http);
+
 size_t intake_inflight(const struct intake *intake);
 /* What all connections hold; once they are stopped, replies that are not yet in the kernel. */
 size_t intake_held_bytes(const struct intake *intake);

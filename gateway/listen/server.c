@@ -5,7 +5,6 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/serve/loop.h"
-#include "gateway/listen/access.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -201,7 +200,7 @@ static void conn_reply(struct responder *responder, const struct request *reques
 	conn->server->answering_n -= (size_t)(--conn->inflight == 0);
 	intake_answered(conn->server->intake, answer);
 	if (intake_logs(conn->server->intake))
-		access_log_line(&conn->client, request, answer);
+		access_log(&conn->client, request, answer, NULL);
 	if (!conn->closed && !conn->cut)
 		conn_write(conn, line, len);
 	if (!conn->closed && !conn->cut)

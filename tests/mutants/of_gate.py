@@ -122,7 +122,7 @@ MUTANTS = [
     mutant(
         "access",
         "who asked, in the access log",
-        "gateway/listen/access.c",
+        "gateway/listen/intake.c",
         "\t\tline.key = request->by; /* the connection may be another one's by now */\n",
         "",
         "tests/e2e/test_e2e_log.py::test_each_request_is_logged_once",
