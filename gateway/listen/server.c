@@ -102,18 +102,6 @@ static void conn_free(struct conn *conn)
 }
 
 /*
- * When the gateway ends, the client is told so, and what it still sends stays unread: a socket that
- * is closed with bytes unread is reset, and the client may then not get its last replies.
- */
-static void conn_finish(struct conn *conn)
-{
-	if (intake_is_stopped(conn->server->intake) && !conn->at_end)
-		stream_end(stream_of(conn));
-	else
-		conn_disconnect(conn);
-}
-
-/*
  * Closes the connection when it is cut or finished, and frees the object when no request refers to
  * it.
  */
@@ -121,10 +109,20 @@ static void conn_reap(struct conn *conn)
 {
 	if (conn->serving)
 		return;
-	if (!conn->closed && conn->cut)
+	if (!conn->closed && conn->cut) {
 		conn_disconnect(conn);
-	else if (!conn->closed && conn->ended && conn->inflight == 0 && output_length(conn) == 0)
-		conn_finish(conn);
+	} else if (!conn->closed && conn->ended && conn->inflight == 0 &&
+		   output_length(conn) == 0) {
+		/*
+		 * When the gateway ends, the client is told so, and what it still sends stays
+		 * unread: a socket that is closed with bytes unread is reset, and the client may
+		 * then not get its last replies.
+		 */
+		if (intake_is_stopped(conn->server->intake) && !conn->at_end)
+			stream_end(stream_of(conn));
+		else
+			conn_disconnect(conn);
+	}
 	if (conn->closed && conn->inflight == 0)
 		conn_free(conn);
 }
@@ -178,42 +176,34 @@ static void on_cut(struct client *client)
 	conn_mark_written(conn); /* it is closed soon, and not from here */
 }
 
-static void conn_write(struct conn *conn, const char *line, size_t len)
+static void conn_reply(struct responder *responder, const struct request *request,
+		       enum answer answer, const char *line, size_t len)
 {
+	struct conn *conn = (struct conn *)responder;
+	struct server *server = conn->server;
+
+	check(conn->inflight > 0);
+	server->answering_n -= (size_t)(--conn->inflight == 0);
+	intake_answered(server->intake, answer);
+	if (intake_logs(server->intake))
+		access_log(&conn->client, request, answer, NULL);
+	if (conn->closed || conn->cut) {
+		conn_reap(conn);
+		return;
+	}
+
 	fault_point_half(FAULT_GATEWAY_MID_REPLY, stream_of(conn)->fd, line, len);
 	check(evbuffer_add(conn->output, line, len) == 0);
 	check(evbuffer_add(conn->output, "\n", 1) == 0);
 	conn_mark_written(conn);
 	conn_hold(conn);
-	if ((int64_t)output_length(conn) > conn->server->config->output_limit_bytes)
+	if ((int64_t)output_length(conn) > server->config->output_limit_bytes)
 		client_cut(&conn->client, "the client does not read its replies");
 	else
-		intake_relieve(conn->server->intake);
-}
-
-static void conn_reply(struct responder *responder, const struct request *request,
-		       enum answer answer, const char *line, size_t len)
-{
-	struct conn *conn = (struct conn *)responder;
-
-	check(conn->inflight > 0);
-	conn->server->answering_n -= (size_t)(--conn->inflight == 0);
-	intake_answered(conn->server->intake, answer);
-	if (intake_logs(conn->server->intake))
-		access_log(&conn->client, request, answer, NULL);
-	if (!conn->closed && !conn->cut)
-		conn_write(conn, line, len);
-	if (!conn->closed && !conn->cut)
+		intake_relieve(server->intake);
+	if (!conn->cut)
 		conn_resume(conn);
 	conn_reap(conn);
-}
-
-/* Takes nothing more from the client, so that the body is not executed. */
-static void conn_refuse_http(struct conn *conn)
-{
-	log_warn("connection_http", LOG_S("reason", "a client sent HTTP to the socket API"));
-	metrics_add(METRIC_CONNECTIONS_HTTP, 1);
-	conn->ended = 1;
 }
 
 static void conn_line(struct conn *conn, const char *line, size_t len)
@@ -227,8 +217,12 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 		turns_spend(conn->client.turn.turns, EMPTY_LINE_COST);
 		return;
 	}
+	/* Takes nothing more from the client, so that the body is not executed. */
 	if (*line != '{' && request_is_http(line, len)) {
-		conn_refuse_http(conn);
+		log_warn("connection_http",
+			 LOG_S("reason", "a client sent HTTP to the socket API"));
+		metrics_add(METRIC_CONNECTIONS_HTTP, 1);
+		conn->ended = 1;
 		return;
 	}
 	server->answering_n += (size_t)(conn->inflight++ == 0);
@@ -241,20 +235,6 @@ static void conn_line(struct conn *conn, const char *line, size_t len)
 	intake_refuse(server->intake, &conn->client.responder, ANSWER_TOO_LARGE, message);
 }
 
-/* The `len` bytes at the end of the input have no line's end. Returns how many were consumed. */
-static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
-{
-	conn->scanned = len;
-	if ((int64_t)len > conn->server->config->line_limit_bytes + 1 && !conn->skipping) {
-		conn->skipping = 1;
-		conn_line(conn, line, len); /* which is too long */
-	}
-	if (!conn->skipping)
-		return 0;
-	conn->scanned = 0;
-	return len;
-}
-
 /*
  * Takes the complete lines of `len` bytes, as many as its turn and the limit allow; returns how
  * many bytes were consumed.
@@ -262,15 +242,27 @@ static size_t conn_partial_line(struct conn *conn, const char *line, size_t len)
 static size_t conn_lines(struct conn *conn, const char *data, size_t len)
 {
 	const char *at = data, *end = data + len, *stop;
+	size_t left;
 
 	while (!conn->cut && !conn->ended) {
+		left = (size_t)(end - at);
 		if (turn_is_over(&conn->client.turn) ||
 		    conn_is_full(conn, inflight_max(conn))) /* what is left is scanned later */
 			return (size_t)(at - data);
-		stop = memchr(at + conn->scanned, '\n', (size_t)(end - at) - conn->scanned);
-		if (!stop)
-			return (size_t)(at - data) +
-			       conn_partial_line(conn, at, (size_t)(end - at));
+		stop = memchr(at + conn->scanned, '\n', left - conn->scanned);
+		if (!stop) {
+			/* A part of a line; one that is too long is answered at once. */
+			conn->scanned = left;
+			if ((int64_t)left > conn->server->config->line_limit_bytes + 1 &&
+			    !conn->skipping) {
+				conn->skipping = 1;
+				conn_line(conn, at, left);
+			}
+			if (!conn->skipping)
+				return (size_t)(at - data);
+			conn->scanned = 0;
+			return len;
+		}
 		if (!conn->skipping &&
 		    !turn_affords(&conn->client.turn, intake_text_cost((size_t)(stop - at))))
 			return (size_t)(at - data);
@@ -381,16 +373,6 @@ static int conn_serve(struct turn *turn)
 	return more;
 }
 
-/* Whether nothing is left to do for a client that was silent for so long: then it is closed. */
-static void on_idle(struct conn *conn)
-{
-	if (conn->inflight > 0 || conn->client.turn.queue)
-		return;
-	metrics_add(METRIC_CONNECTIONS_IDLE, 1);
-	conn->cut = 1;
-	conn_reap(conn);
-}
-
 /* Read and served in its turn: what thousands send at once would keep the loop for long. */
 static void on_readable(evutil_socket_t fd, short what, void *data)
 {
@@ -398,7 +380,12 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	if (what & EV_TIMEOUT) {
-		on_idle(conn);
+		/* Closed, unless something is left to do for a client that was silent so long. */
+		if (conn->inflight > 0 || conn->client.turn.queue)
+			return;
+		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
+		conn->cut = 1;
+		conn_reap(conn);
 		return;
 	}
 	conn->has_unread = 1;
@@ -451,32 +438,27 @@ static void on_send(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-/* Closes one too many, after a reply if the kernel takes that at once. */
-static void conn_refuse(struct conn *conn)
-{
-	enum room room = conn->client.arrival.room;
-	char *text = answer_message_line("", ANSWER_BUSY, arrival_refused(room));
-
-	if (dprintf(stream_of(conn)->fd, "%s\n", text) < 0)
-		log_debug("refuse", LOG_I("fd", stream_of(conn)->fd));
-	cJSON_free(text);
-	client_close(&conn->client);
-	conn_free(conn);
-}
-
 void server_accept(void *context, const struct arrival *arrival)
 {
 	struct server *server = context;
 	struct conn *conn = checked(calloc(1, sizeof(*conn)));
+	char *text;
 
 	conn->client = (struct client){ .responder = { .reply = conn_reply },
 					.turn = { .serve = conn_serve, .owner = conn },
 					.cut = on_cut };
 	client_open(&conn->client, server->intake, arrival);
+	/* One too many is closed, after a reply if the kernel takes that at once. */
 	if (arrival->room != ROOM_FREE) {
-		conn_refuse(conn);
+		text = answer_message_line("", ANSWER_BUSY, arrival_refused(arrival->room));
+		if (dprintf(stream_of(conn)->fd, "%s\n", text) < 0)
+			log_debug("refuse", LOG_I("fd", stream_of(conn)->fd));
+		cJSON_free(text);
+		client_close(&conn->client);
+		conn_free(conn);
 		return;
 	}
+
 	conn->server = server;
 	conn->input = checked(evbuffer_new());
 	conn->output = checked(evbuffer_new());

@@ -371,7 +371,7 @@ MUTANTS = [
         "P9",
         "the cut of a connection that does not read",
         "gateway/listen/server.c",
-        "if ((int64_t)output_length(conn) > conn->server->config->output_limit_bytes)",
+        "if ((int64_t)output_length(conn) > server->config->output_limit_bytes)",
         "if (!conn->output)",
         "tests/e2e/test_e2e_limits.py::test_a_client_that_never_reads_is_cut_off",
     ),
