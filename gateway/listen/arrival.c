@@ -67,30 +67,6 @@ void arrivals_check(const struct config *config)
 	networks_check("COUPON_PROXY_FROM", config->proxy_from);
 }
 
-static enum room room_take(struct arrivals *arrivals, struct arrival *arrival,
-			   const struct sockaddr *from)
-{
-	enum room room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
-
-	arrival->peer = peer_of_address(from);
-	network_of_address(&arrival->from, from);
-	network_unmap(&arrival->from);
-	arrival->is_local = from->sa_family == AF_UNIX ||
-			    networks_have_address(&arrivals->local, from);
-	if (room == ROOM_FULL_OF_ADDRESS)
-		rooms_refused(&arrivals->rooms, room, from);
-	return room;
-}
-
-static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
-{
-	struct address *address = (struct address *)rooms_address(&arrivals->rooms, peer);
-
-	if (!address->waiting.tqh_last)
-		TAILQ_INIT(&address->waiting);
-	return address;
-}
-
 void arrival_end(struct arrivals *arrivals, struct arrival *arrival)
 {
 	stream_close(&arrival->stream);
@@ -153,34 +129,29 @@ static void handshake_fail(struct handshake *handshake)
 	arrival_end(arrivals, &arrival);
 }
 
-static void handshake_end(struct handshake *handshake)
-{
-	const struct arrivals_listener *listener = &handshake->listening->settings;
-	struct arrival arrival = handshake->arrival;
-
-	metrics_add(METRIC_TLS_HANDSHAKES, 1);
-	if (SSL_session_reused(arrival.stream.session))
-		metrics_add(METRIC_TLS_HANDSHAKES_RESUMED, 1);
-	handshake_free(handshake);
-	listener->take(listener->context, &arrival);
-}
-
 static int handshake_serve(struct turn *turn)
 {
 	struct handshake *handshake = turn->owner;
+	const struct arrivals_listener *listener = &handshake->listening->settings;
+	struct arrival arrival;
 	int rc;
 
 	if (!turn_affords(turn, HANDSHAKE_COST))
 		return 1;
 	turns_spend(turn->turns, HANDSHAKE_COST);
 	rc = handshake->arrivals->is_stopped ? -1 : stream_handshake(&handshake->arrival.stream);
-	if (rc < 0)
+	if (rc < 0) {
 		handshake_fail(handshake);
-	else if (rc > 0)
-		handshake_end(handshake);
-	else {
+	} else if (rc == 0) {
 		turn_pass(handshake);
 		event_add(handshake->readable, NULL);
+	} else {
+		arrival = handshake->arrival;
+		metrics_add(METRIC_TLS_HANDSHAKES, 1);
+		if (SSL_session_reused(arrival.stream.session))
+			metrics_add(METRIC_TLS_HANDSHAKES_RESUMED, 1);
+		handshake_free(handshake);
+		listener->take(listener->context, &arrival);
 	}
 	return 0;
 }
@@ -218,9 +189,13 @@ static int is_crowded(const struct arrivals *arrivals, const struct address *add
 static void handshake_begin(const struct listening *listening, struct arrival *arrival)
 {
 	struct arrivals *arrivals = listening->arrivals;
-	struct address *address = arrival->is_counted ? address_of(arrivals, arrival->peer) : NULL;
+	struct address *address = NULL;
 	struct handshake *handshake;
 
+	if (arrival->is_counted)
+		address = (struct address *)rooms_address(&arrivals->rooms, arrival->peer);
+	if (address && !address->waiting.tqh_last)
+		TAILQ_INIT(&address->waiting);
 	if (is_crowded(arrivals, address)) {
 		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
 		arrival_end(arrivals, arrival);
@@ -254,7 +229,15 @@ static void arrival_begin(const struct listening *listening, struct arrival *arr
 	const struct arrivals_listener *settings = &listening->settings;
 	struct arrivals *arrivals = listening->arrivals;
 
-	arrival->room = room_take(arrivals, arrival, from);
+	arrival->peer = peer_of_address(from);
+	network_of_address(&arrival->from, from);
+	network_unmap(&arrival->from);
+	arrival->is_local = from->sa_family == AF_UNIX ||
+			    networks_have_address(&arrivals->local, from);
+	arrival->room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
+	if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		rooms_refused(&arrivals->rooms, arrival->room, from);
+
 	if (!arrivals->tls || !settings->protocol) {
 		settings->take(settings->context, arrival);
 	} else if (arrival->room == ROOM_FREE ||
@@ -292,25 +275,15 @@ static void introduction_fail(struct introduction *introduction)
 	introduction_free(introduction);
 }
 
-static void introduction_end(struct introduction *introduction, const struct proxy_header *header)
-{
-	const struct listening *listening = introduction->listening;
-	struct arrival arrival = { .stream = introduction->stream };
-	struct sockaddr_storage from = header->from.ss_family == AF_UNSPEC ? introduction->balancer
-									   : header->from;
-
-	stream_put_back(&arrival.stream, introduction->bytes + header->len,
-			introduction->len - header->len);
-	introduction_free(introduction);
-	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
-}
-
 static void on_introduction(evutil_socket_t fd, short what, void *data)
 {
 	struct introduction *introduction = data;
+	const struct listening *listening = introduction->listening;
 	ssize_t n = recv(fd, introduction->bytes + introduction->len,
 			 sizeof(introduction->bytes) - introduction->len, 0);
 	enum proxy_result result = PROXY_MALFORMED; /* the balancer has ended it */
+	struct arrival arrival = { .stream = introduction->stream };
+	struct sockaddr_storage from = introduction->balancer;
 	struct proxy_header header;
 
 	(void)what;
@@ -320,10 +293,17 @@ static void on_introduction(evutil_socket_t fd, short what, void *data)
 		introduction->len += (size_t)n;
 		result = proxy_parse(introduction->bytes, introduction->len, &header);
 	}
-	if (result == PROXY_HEADER)
-		introduction_end(introduction, &header);
-	else if (result == PROXY_MALFORMED)
+	if (result == PROXY_MALFORMED)
 		introduction_fail(introduction);
+	if (result != PROXY_HEADER)
+		return;
+
+	if (header.from.ss_family != AF_UNSPEC)
+		from = header.from;
+	stream_put_back(&arrival.stream, introduction->bytes + header.len,
+			introduction->len - header.len);
+	introduction_free(introduction);
+	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 }
 
 static void on_introduction_late(evutil_socket_t fd, short what, void *data)
@@ -333,36 +313,13 @@ static void on_introduction_late(evutil_socket_t fd, short what, void *data)
 	introduction_fail(data);
 }
 
-static void introduction_begin(const struct listening *listening, int fd,
-			       const struct sockaddr_storage *balancer)
-{
-	struct arrivals *arrivals = listening->arrivals;
-	struct introduction *introduction;
-
-	if (is_crowded(arrivals, NULL)) {
-		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
-		close(fd);
-		return;
-	}
-	introduction = checked(calloc(1, sizeof(*introduction)));
-	introduction->listening = listening;
-	stream_init(&introduction->stream, fd);
-	introduction->balancer = *balancer;
-	introduction->readable = checked(
-		event_new(arrivals->base, fd, EV_READ | EV_PERSIST, on_introduction, introduction));
-	introduction->timer = checked(
-		event_new(arrivals->base, -1, 0, on_introduction_late, introduction));
-	event_add(introduction->readable, NULL);
-	event_add(introduction->timer, arrivals->handshake_time);
-	arrivals->handshaking++;
-}
-
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
 		      int len, void *data)
 {
 	const struct listening *listening = data;
 	struct arrivals *arrivals = listening->arrivals;
 	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
+	struct introduction *introduction;
 	struct arrival arrival = { .room = ROOM_FULL };
 	int on = 1;
 
@@ -374,12 +331,28 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	memcpy(&from, address, (size_t)len);
 	if (address->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (networks_have_address(&arrivals->balancers, address)) {
-		introduction_begin(listening, fd, &from);
+	if (!networks_have_address(&arrivals->balancers, address)) {
+		stream_init(&arrival.stream, fd);
+		arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 		return;
 	}
-	stream_init(&arrival.stream, fd);
-	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
+
+	if (is_crowded(arrivals, NULL)) {
+		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
+		close(fd);
+		return;
+	}
+	introduction = checked(calloc(1, sizeof(*introduction)));
+	introduction->listening = listening;
+	stream_init(&introduction->stream, fd);
+	introduction->balancer = from;
+	introduction->readable = checked(
+		event_new(arrivals->base, fd, EV_READ | EV_PERSIST, on_introduction, introduction));
+	introduction->timer = checked(
+		event_new(arrivals->base, -1, 0, on_introduction_late, introduction));
+	event_add(introduction->readable, NULL);
+	event_add(introduction->timer, arrivals->handshake_time);
+	arrivals->handshaking++;
 }
 
 struct arrivals *arrivals_new(struct event_base *base, const struct config *config,

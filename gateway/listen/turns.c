@@ -66,38 +66,35 @@ int turn_affords(struct turn *turn, int64_t cost)
 	return turn->wanted == 0;
 }
 
-/* What was spent beyond the credit is owed: one that does dear things has fewer turns. */
-static void turn_serve(struct turns *turns, struct turn *turn)
-{
-	int was_fresh = turn->queue == &turns->fresh, more = 1;
-	int64_t credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
-
-	queue_remove(turn);
-	turn->credit += TURN_COST;
-	if (turn->credit > credit_max)
-		turn->credit = credit_max;
-	turns->serving = turn;
-	turns->spent += TURN_COST_LEAST;
-	if (!turn_is_over(turn))
-		more = turn->serve(turn);
-	if (turns->serving != turn)
-		return;
-	turns->serving = NULL;
-	if (turn->queue) { /* it entered while it was served */
-		queue_remove(turn);
-		more = 1;
-	}
-	if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
-		queue_add(&turns->busy, turn);
-}
-
 int turns_run(struct turns *turns)
 {
-	int64_t until = turns->spent + TURNS_COST;
+	int64_t until = turns->spent + TURNS_COST, credit_max;
+	struct turn *turn;
+	int was_fresh, more;
 
 	check(!turns->serving);
-	while (!is_empty(turns) && turns->spent < until)
-		turn_serve(turns, TAILQ_EMPTY(&turns->fresh) ? TAILQ_FIRST(&turns->busy)
-							     : TAILQ_FIRST(&turns->fresh));
+	while (!is_empty(turns) && turns->spent < until) {
+		was_fresh = !TAILQ_EMPTY(&turns->fresh);
+		turn = TAILQ_FIRST(was_fresh ? &turns->fresh : &turns->busy);
+		queue_remove(turn);
+
+		/* What was spent beyond the credit is owed: dear things make fewer turns. */
+		credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
+		turn->credit += TURN_COST;
+		if (turn->credit > credit_max)
+			turn->credit = credit_max;
+		turns->serving = turn;
+		turns->spent += TURN_COST_LEAST;
+		more = turn_is_over(turn) || turn->serve(turn);
+		if (turns->serving != turn) /* it has left, and may be gone */
+			continue;
+		turns->serving = NULL;
+		if (turn->queue) { /* it entered while it was served */
+			queue_remove(turn);
+			more = 1;
+		}
+		if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
+			queue_add(&turns->busy, turn);
+	}
 	return !is_empty(turns);
 }

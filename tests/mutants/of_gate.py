@@ -386,8 +386,8 @@ MUTANTS = [
         "PROXY",
         "the networks that the PROXY protocol is taken from",
         "gateway/listen/arrival.c",
-        "if (networks_have_address(&arrivals->balancers, address)) {",
-        "if (*arrivals->config->proxy_from) {",
+        "if (!networks_have_address(&arrivals->balancers, address)) {",
+        "if (!*arrivals->config->proxy_from) {",
         "tests/e2e/test_e2e_proxy.py::test_others_have_no_header",
     ),
     mutant(
