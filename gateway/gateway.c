@@ -17,7 +17,7 @@
 #include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
-#include "gateway/listen/server.h"
+#include "gateway/listen/lines.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
@@ -56,7 +56,7 @@ struct gateway {
 	struct gate *gate;
 	struct key_records key_records;
 	struct intake *intake;
-	struct server *server;
+	struct lines *lines;
 	struct http *http;
 	struct redis_pool *redis;
 	struct replicas *replicas; /* NULL: none are waited for */
@@ -251,7 +251,7 @@ static void stop(struct gateway *gateway, int signal)
 	gateway->stop_by_ms = gateway->stop_ms + GATEWAY_FINISH_MS;
 	copies_hurry(gateway->copies);
 	intake_stop(gateway->intake);
-	server_stop(gateway->server);
+	lines_stop(gateway->lines);
 }
 
 static void tick(struct gateway *gateway)
@@ -832,7 +832,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						     .intake = gateway->intake };
 	key_records_init(&gateway->key_records);
 	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);
-	gateway->server = server_new(gateway->base, config, gateway->intake);
+	gateway->lines = lines_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }
 
@@ -853,8 +853,8 @@ static void gateway_listen(struct gateway *gateway, const struct gateway_sockets
 	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++) {
 		const struct arrivals_listener listener = { .fd = sockets->api[i],
 							    .protocol = i == 0 ? "couponmq" : NULL,
-							    .take = server_accept,
-							    .context = gateway->server };
+							    .take = lines_accept,
+							    .context = gateway->lines };
 
 		if (listener.fd >= 0)
 			arrivals_listen(intake_arrivals(gateway->intake), &listener);

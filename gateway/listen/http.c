@@ -42,7 +42,7 @@ static void api_get(struct http_connection *connection, const struct http_target
 	static const char allowed[] =
 		"must be percent-encoded name=value pairs joined by &, without NUL";
 	struct intake *intake = connection->http->intake;
-	struct responder *responder = &connection->client.responder;
+	struct responder *responder = &connection->base.responder;
 	const char *query = target->query, *fault = http_query_fault(query), *name, *value;
 	char user_why[USER_ID_WHY_SIZE], why[256], *text;
 	struct user_id user;
@@ -82,7 +82,7 @@ static void api_post(struct http_connection *connection, enum request_op op)
 {
 	const struct http_request *request = &connection->request;
 	struct http *http = connection->http;
-	struct responder *responder = &connection->client.responder;
+	struct responder *responder = &connection->base.responder;
 	const struct http_text *body = &request->texts[TEXT_BODY],
 			       *key_text = &request->texts[TEXT_KEY];
 	const char *parent = http_request_one(request, TEXT_TRACEPARENT);
@@ -159,17 +159,16 @@ static int identify(struct http_connection *connection)
 
 	request->is_identified = 1;
 	if (is_there && !is_bearer) {
-		intake_identify(intake, &connection->client, NULL, 0);
+		intake_identify(intake, &connection->base, NULL, 0);
 		http_connection_refuse(connection, 400, NULL,
 				       "Authorization must be there once, as Bearer and a key or "
 				       "a token");
 		rc = -1;
 	} else {
-		rc = intake_identify(intake, &connection->client,
-				     is_bearer ? text->bytes + at : NULL,
+		rc = intake_identify(intake, &connection->base, is_bearer ? text->bytes + at : NULL,
 				     is_bearer ? text->len - at : 0);
 	}
-	if (is_there && rc <= 0 && !connection->is_closed)
+	if (is_there && rc <= 0 && !connection->base.is_closed)
 		OPENSSL_cleanse(text->bytes, text->len);
 	return rc;
 }
@@ -190,7 +189,7 @@ static void on_readyz(struct http_connection *connection)
 		return;
 	}
 	/* Balancers need no identity. The reasons, which name hosts, are for operators. */
-	if (intake_monitor(connection->http->intake, &connection->client) != ANSWER_OK) {
+	if (intake_monitor(connection->http->intake, &connection->base) != ANSWER_OK) {
 		cJSON *bare = checked(cJSON_CreateObject());
 
 		cJSON_AddItemToObject(bare, "ready", cJSON_DetachItemFromObject(body, "ready"));
@@ -216,9 +215,9 @@ static void on_metrics(struct http_connection *connection)
 
 	if (identify(connection))
 		return;
-	answer = intake_monitor(intake, &connection->client);
+	answer = intake_monitor(intake, &connection->base);
 	if (answer != ANSWER_OK) {
-		intake_refuse(intake, &connection->client.responder, answer, NULL);
+		intake_refuse(intake, &connection->base.responder, answer, NULL);
 		return;
 	}
 	body = checked(evbuffer_new());
@@ -277,7 +276,7 @@ static void on_api(struct http_connection *connection, struct http_target *targe
 	size_t len;
 
 	if (intake_is_stopped(intake)) {
-		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
+		intake_refuse(intake, &connection->base.responder, ANSWER_UNAVAILABLE,
 			      "the gateway is stopping");
 		return;
 	}
@@ -348,7 +347,7 @@ void http_handle(struct http_connection *connection)
 	}
 	page = page_find(target.path);
 	is_monitoring = page && page->is_monitoring;
-	connection->is_refused = connection->client.arrival.room == ROOM_FULL && !is_monitoring;
+	connection->is_refused = connection->base.arrival.room == ROOM_FULL && !is_monitoring;
 	if (connection->is_refused) {
 		http_connection_refuse(connection, 429, NULL, arrival_refused(ROOM_FULL));
 		return;
@@ -381,7 +380,7 @@ void http_handle(struct http_connection *connection)
 		on_api(connection, &target, accept);
 		return;
 	}
-	turns_spend(connection->client.turn.turns, page->cost);
+	turns_spend(connection->base.turn.turns, page->cost);
 	reply->of = page->path;
 	if (method == HTTP_GET || method == HTTP_HEAD)
 		page->answer(connection);

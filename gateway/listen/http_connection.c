@@ -14,13 +14,10 @@
 #include "common/message/trace_context.h"
 #include "gateway/metrics.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define DROP_BYTES 16384
 #define DROPS_MAX 8          /* of so many bytes */
@@ -37,7 +34,7 @@ _Static_assert(TEXT_KEPT_BYTES >= 2 * REQUEST_NAME_MAX, "an id must be kept as i
 
 static int is_reserve(const struct http_connection *connection)
 {
-	return connection->client.arrival.room != ROOM_FREE;
+	return connection->base.arrival.room != ROOM_FREE;
 }
 
 /* While it is not ANSWERING, it waits for its client. */
@@ -67,39 +64,25 @@ static int is_over(const struct http *http)
 	return http->received > (size_t)http->config->http_buffer_bytes;
 }
 
-static struct stream *stream_of(struct http_connection *connection)
-{
-	return &connection->client.arrival.stream;
-}
-
 static void read_wait(struct http_connection *connection)
 {
-	stream_watch(stream_of(connection), connection->read, NULL);
+	stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 }
 
-static size_t surplus_length(const struct http_connection *connection)
-{
-	return evbuffer_get_length(connection->surplus);
-}
-
-static void connection_free(struct http_connection *connection)
+static void http_connection_free(struct http_connection *connection)
 {
 	http_request_free(&connection->request, 0);
-	evbuffer_free(connection->surplus);
-	evbuffer_free(connection->unsent);
-	identity_forget(&connection->client.responder.identity);
+	connection_fini(&connection->base);
 	free(connection);
 }
 
-static void connection_close(struct http_connection *connection)
+static void http_connection_close(struct http_connection *connection)
 {
-	int fd = stream_of(connection)->fd,
-	    had_reserve = connection->client.arrival.room == ROOM_FULL;
+	int fd = connection->base.arrival.stream.fd,
+	    had_reserve = connection->base.arrival.room == ROOM_FULL;
 	char unread[DROP_BYTES];
 
 	received_set(connection, 0);
-	event_free(connection->read);
-	event_free(connection->writable);
 	event_free(connection->timer);
 	/*
 	 * The kernel resets a connection that is closed with bytes unread, and the client may then
@@ -108,36 +91,29 @@ static void connection_close(struct http_connection *connection)
 	for (int i = 0; connection->is_refused && i < DROPS_MAX; i++)
 		if (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) <= 0)
 			break;
-	client_close(&connection->client);
+	connection_close(&connection->base);
 	if (had_reserve) {
 		TAILQ_REMOVE(&connection->http->reserve, connection, next);
 		connection->http->reserve_n--;
 	}
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
-	connection->is_closed = 1;
-	if (!connection->is_held)
-		connection_free(connection);
+	if (!connection->base.is_serving)
+		http_connection_free(connection);
 }
 
 static void reply_sent(struct http_connection *connection)
 {
 	if (connection->is_last) {
-		connection_close(connection);
+		http_connection_close(connection);
 		return;
 	}
 	state_set(connection, HTTP_RECEIVING);
 	http_request_reset(&connection->request);
 	/* Not from here: the parts that answer must not be called back. */
-	if (surplus_length(connection) > 0)
-		turn_enter(&connection->client.turn);
+	if (evbuffer_get_length(connection->base.input) > 0)
+		turn_enter(&connection->base.turn);
 	else
 		read_wait(connection);
-}
-
-static size_t unsent_length(const struct http_connection *connection)
-{
-	return evbuffer_get_length(connection->unsent) +
-	       stream_unsent(&connection->client.arrival.stream);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *data)
@@ -146,11 +122,11 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (stream_write(stream_of(connection), connection->unsent)) {
-		connection_close(connection);
-	} else if (unsent_length(connection) == 0) {
-		event_del(connection->writable);
-		client_hold(&connection->client, 0);
+	if (stream_write(&connection->base.arrival.stream, connection->base.output)) {
+		http_connection_close(connection);
+	} else if (connection_unsent(&connection->base) == 0) {
+		event_del(connection->base.writable);
+		connection_hold(&connection->base, 0);
 		reply_sent(connection);
 	}
 }
@@ -160,7 +136,7 @@ void http_connection_reply(struct http_connection *connection, int status, const
 {
 	const http_parser *parser = &connection->request.parser;
 	const struct intake *intake = connection->http->intake;
-	struct evbuffer *unsent = connection->unsent;
+	struct evbuffer *unsent = connection->base.output;
 	const char *end = type ? "" : "\n";
 	char head[HTTP_HEAD_SIZE];
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
@@ -169,7 +145,7 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	/* While the gateway drains, a client has to go on elsewhere once all it sent is answered. */
 	check(connection->state == HTTP_ANSWERING);
 	if (is_reserve(connection) || connection->is_refused || intake_is_stopped(intake) ||
-	    (intake_is_draining(intake) && surplus_length(connection) == 0) ||
+	    (intake_is_draining(intake) && evbuffer_get_length(connection->base.input) == 0) ||
 	    !http_should_keep_alive(parser))
 		connection->is_last = 1;
 	check(evbuffer_add(unsent, head,
@@ -181,14 +157,14 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	}
 
 	/* What the kernel does not take at once is written when the socket is writable again. */
-	if (stream_write(stream_of(connection), unsent)) {
-		connection_close(connection);
-	} else if (unsent_length(connection) == 0) {
+	if (stream_write(&connection->base.arrival.stream, unsent)) {
+		http_connection_close(connection);
+	} else if (connection_unsent(&connection->base) == 0) {
 		reply_sent(connection);
 	} else {
-		event_add(connection->writable, NULL);
+		event_add(connection->base.writable, NULL);
 		state_set(connection, HTTP_SENDING);
-		client_hold(&connection->client, unsent_length(connection));
+		connection_hold(&connection->base, connection_unsent(&connection->base));
 		intake_relieve(connection->http->intake);
 	}
 }
@@ -212,18 +188,18 @@ static void refuse(struct http_connection *connection, int status, const char *m
 }
 
 /* The stores were asked for its key. */
-static void on_again(struct client *client)
+static void on_again(struct connection *base)
 {
-	struct http_connection *connection = (struct http_connection *)client;
+	struct http_connection *connection = (struct http_connection *)base;
 
-	connection->is_held = 1;
+	connection->base.is_serving = 1;
 	http_handle(connection);
-	connection->is_held = 0;
-	if (connection->is_closed) {
-		connection_free(connection);
+	connection->base.is_serving = 0;
+	if (connection->base.is_closed) {
+		http_connection_free(connection);
 		return;
 	}
-	client->is_asked = 0;
+	base->is_asked = 0;
 	http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
@@ -234,17 +210,17 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 	struct http_request *request = &connection->request;
 	size_t left = len - http_request_feed(request, bytes, len);
 
-	turns_spend(connection->client.turn.turns, intake_text_cost(len - left));
+	turns_spend(connection->base.turn.turns, intake_text_cost(len - left));
 	if (request->complete)
 		return left;
 	if (request->refusal) {
 		refuse(connection, request->refusal, request->refusal_text);
 	} else if (request->wants_continue) {
 		request->wants_continue = 0;
-		check(evbuffer_add(connection->unsent, go_on, sizeof(go_on) - 1) == 0);
-		if (stream_write(stream_of(connection), connection->unsent) ||
-		    unsent_length(connection) > 0)
-			connection_close(connection);
+		check(evbuffer_add(connection->base.output, go_on, sizeof(go_on) - 1) == 0);
+		if (stream_write(&connection->base.arrival.stream, connection->base.output) ||
+		    connection_unsent(&connection->base) > 0)
+			http_connection_close(connection);
 	} else if (is_over(connection->http) && connection->received > SMALL_BYTES) {
 		refuse(connection, 429, "the requests of all clients are too large together");
 	}
@@ -256,26 +232,25 @@ static void receive(struct http_connection *connection)
 {
 	char bytes[STREAM_BYTES];
 	size_t room = is_over(connection->http) ? SMALL_BYTES : STREAM_READ_BYTES, left;
-	size_t surplus = surplus_length(connection);
+	size_t surplus = evbuffer_get_length(connection->base.input);
 	ssize_t n;
 
 	if (surplus > 0) { /* which was counted as received when it was read */
 		left = bytes_take(connection,
-				  (const char *)evbuffer_pullup(connection->surplus, -1), surplus);
-		evbuffer_drain(connection->surplus, surplus - left);
+				  (const char *)evbuffer_pullup(connection->base.input, -1),
+				  surplus);
+		evbuffer_drain(connection->base.input, surplus - left);
 		return;
 	}
-	client_meet(&connection->client);
-	n = stream_read(stream_of(connection), bytes, room);
-	client_pay_read(&connection->client, n);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		connection_close(connection);
+	n = connection_read(&connection->base, bytes, room);
+	if (n == 0 || n == CONNECTION_BROKEN)
+		http_connection_close(connection);
 	if (n <= 0)
 		return;
 	received_set(connection, connection->received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
 	if (left > 0)
-		check(evbuffer_add(connection->surplus, bytes + (size_t)n - left, left) == 0);
+		check(evbuffer_add(connection->base.input, bytes + (size_t)n - left, left) == 0);
 }
 
 /* Served in its turn. What arrives until then stays in the kernel. */
@@ -285,14 +260,14 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (connection->state != HTTP_RECEIVING || surplus_length(connection) > 0 ||
-	    connection->client.turn.queue) {
+	if (connection->state != HTTP_RECEIVING ||
+	    evbuffer_get_length(connection->base.input) > 0 || connection->base.turn.queue) {
 		if (connection->state == HTTP_ANSWERING)
-			client_look(&connection->client);
-		event_del(connection->read); /* until it is served, and all is answered */
+			connection_look(&connection->base);
+		event_del(connection->base.readable); /* until it is served, and all is answered */
 		return;
 	}
-	turn_enter(&connection->client.turn);
+	turn_enter(&connection->base.turn);
 }
 
 /* Goes on with its request. Returns whether it has to wait for another turn. */
@@ -302,10 +277,10 @@ static int serve(struct turn *turn)
 	struct http_request *request = &connection->request;
 	int more = 0;
 
-	connection->is_held = 1;
+	connection->base.is_serving = 1;
 	if (connection->state == HTTP_RECEIVING && !request->complete)
 		receive(connection);
-	if (connection->is_closed || connection->state != HTTP_RECEIVING)
+	if (connection->base.is_closed || connection->state != HTTP_RECEIVING)
 		goto out;
 	if (!request->complete) {
 		read_wait(connection);
@@ -315,30 +290,30 @@ static int serve(struct turn *turn)
 	if (more)
 		goto out;
 
-	received_set(connection, surplus_length(connection));
+	received_set(connection, evbuffer_get_length(connection->base.input));
 	state_set(connection, HTTP_ANSWERING);
-	if (!event_pending(connection->read, EV_READ, NULL))
-		client_look(&connection->client); /* it may have left while it waited */
+	if (!event_pending(connection->base.readable, EV_READ, NULL))
+		connection_look(&connection->base); /* it may have left while it waited */
 	turns_spend(turn->turns, REQUEST_COST);
 	http_handle(connection);
-	if (!connection->is_closed && !connection->client.asking)
+	if (!connection->base.is_closed && !connection->base.asking)
 		http_request_free(request, TEXT_KEPT_BYTES);
 out:
-	connection->is_held = 0;
-	if (connection->is_closed)
-		connection_free(connection);
+	connection->base.is_serving = 0;
+	if (connection->base.is_closed)
+		http_connection_free(connection);
 	return more;
 }
 
 /* A request that was admitted before keeps its connection until its reply. */
-static void on_cut(struct client *client)
+static void on_cut(struct connection *base)
 {
-	struct http_connection *connection = (struct http_connection *)client;
+	struct http_connection *connection = (struct http_connection *)base;
 
-	if (connection->state == HTTP_ANSWERING && (!client->asking || client->asked))
+	if (connection->state == HTTP_ANSWERING && (!base->asking || base->asked))
 		connection->is_last = 1;
 	else
-		connection_close(connection);
+		http_connection_close(connection);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *data)
@@ -355,7 +330,7 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 	}
 	if (connection->state == HTTP_SENDING)
 		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	connection_close(connection);
+	http_connection_close(connection);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
@@ -384,21 +359,14 @@ void http_accept(void *context, const struct arrival *arrival)
 {
 	struct http *http = context;
 	struct http_connection *connection = checked(calloc(1, sizeof(*connection))), *oldest;
-	int fd = arrival->stream.fd;
 
-	connection->client = (struct client){ .responder = { .reply = intake_reply },
-					      .turn = { .serve = serve, .owner = connection },
-					      .cut = on_cut,
-					      .again = on_again };
-	client_open(&connection->client, http->intake, arrival);
 	connection->http = http;
-	connection->read = checked(
-		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
-	connection->writable = checked(
-		event_new(http->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->base = (struct connection){ .responder = { .reply = intake_reply },
+						.turn = { .serve = serve, .owner = connection },
+						.cut = on_cut,
+						.again = on_again };
+	connection_open(&connection->base, http->intake, arrival, on_readable, on_writable);
 	connection->timer = checked(event_new(http->base, -1, 0, on_timer, connection));
-	connection->surplus = checked(evbuffer_new());
-	connection->unsent = checked(evbuffer_new());
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);

@@ -199,7 +199,7 @@ static void answer_log(struct http_connection *connection, const struct request 
 	if (parent)
 		trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &http.trace);
 	if (request->is_identified)
-		http.key = connection->client.responder.identity.grant.key;
+		http.key = connection->base.responder.identity.grant.key;
 
 	/*
 	 * What was not done, and not for what the request says: whoever names its requests finds it
@@ -211,7 +211,7 @@ static void answer_log(struct http_connection *connection, const struct request 
 			 LOG_S("trace", http.trace.trace_id), LOG_S("span", http.trace.span_id),
 			 LOG_S("key", http.key ? http.key->id : ""));
 	if (is_logged)
-		access_log(&connection->client, answered, answer, &http);
+		access_log(&connection->base, answered, answer, &http);
 }
 
 void http_connection_answer(struct http_connection *connection, const struct request *request,

@@ -8,6 +8,8 @@
 #include "gateway/metrics.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@
 #define SHARED_INFLIGHT_LEAST 64
 
 struct intake {
+	struct event_base *base;
 	const struct config *config;
 	struct json_arena *arena;
 	size_t inflight;
@@ -35,16 +38,16 @@ struct intake {
 	intake_dispatch_fn *dispatch;
 	void *context;
 	struct turns turns;
-	struct event *turn;          /* active while a connection waits for its turn */
-	LIST_HEAD(, client) holding; /* those that hold something */
+	struct event *turn;              /* active while a connection waits for its turn */
+	LIST_HEAD(, connection) holding; /* those that hold something */
 	size_t holding_n;
 	size_t held_bytes;
 	struct gate *gate; /* NULL: none */
 	struct gate_answer limited;
 	struct tls *tls; /* the same */
-	LIST_HEAD(, client) clients;
-	LIST_HEAD(, client) asking; /* those whose key is asked for */
-	intake_ask_fn *ask;         /* NULL: no store can be asked */
+	LIST_HEAD(, connection) connections;
+	LIST_HEAD(, connection) asking; /* those whose key is asked for */
+	intake_ask_fn *ask;             /* NULL: no store can be asked */
 	void *ask_context;
 	struct arrivals *arrivals;
 	uint64_t logs_n; /* answers that might have been logged */
@@ -77,6 +80,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
 {
 	struct intake *intake = checked(calloc(1, sizeof(*intake)));
 
+	intake->base = base;
 	intake->config = config;
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
@@ -192,20 +196,21 @@ static void refuse(struct intake *intake, struct request *request, const struct 
 		request_fail(request, answer->answer, refusal_text(answer->answer));
 }
 
-static void asking_begin(struct intake *intake, struct client *client, struct request *request)
+static void asking_begin(struct intake *intake, struct connection *connection,
+			 struct request *request)
 {
-	client->asking = intake->ask(intake->ask_context);
-	client->asked = request;
+	connection->asking = intake->ask(intake->ask_context);
+	connection->asked = request;
 	intake->inflight += request == NULL; /* which the gateway answers before it ends */
-	LIST_INSERT_HEAD(&intake->asking, client, next_asking);
+	LIST_INSERT_HEAD(&intake->asking, connection, next_asking);
 }
 
-static void asking_end(struct client *client)
+static void asking_end(struct connection *connection)
 {
-	client->intake->inflight -= client->asked == NULL;
-	client->asking = 0;
-	client->asked = NULL;
-	LIST_REMOVE(client, next_asking);
+	connection->intake->inflight -= connection->asked == NULL;
+	connection->asking = 0;
+	connection->asked = NULL;
+	LIST_REMOVE(connection, next_asking);
 }
 
 /* Authenticates the connection. `is_asked` as of gate_identify(). */
@@ -219,7 +224,7 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 		gate_identify(intake->gate, responder, request_code(request), request->code_len,
 			      intake->ask ? is_asked : 1, &answer);
 	if (answer.may_be_new) {
-		asking_begin(intake, (struct client *)responder, request);
+		asking_begin(intake, (struct connection *)responder, request);
 		return;
 	}
 	request_code_wipe(request);
@@ -237,40 +242,40 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 }
 
 /* One that presents nothing is whom its connection stands for, until its certificate expires. */
-static enum answer proof_apply(struct intake *intake, struct client *client)
+static enum answer proof_apply(struct intake *intake, struct connection *connection)
 {
-	struct identity *identity = &client->responder.identity;
+	struct identity *identity = &connection->responder.identity;
 	const struct api_key *key = identity->grant.key;
 
-	if (!*client->proof)
+	if (!*connection->proof)
 		return ANSWER_OK;
-	if (clock_wall_ms() >= client->proof_ends_ms) {
-		if (key && strcmp(key->id, client->proof) == 0)
+	if (clock_wall_ms() >= connection->proof_ends_ms) {
+		if (key && strcmp(key->id, connection->proof) == 0)
 			identity_forget(identity);
-		client->proof[0] = '\0';
+		connection->proof[0] = '\0';
 		return ANSWER_OK;
 	}
-	return key || identity->token
-		       ? ANSWER_OK
-		       : gate_identify_by_id(intake->gate, &client->responder, client->proof);
+	return key || identity->token ? ANSWER_OK
+				      : gate_identify_by_id(intake->gate, &connection->responder,
+							    connection->proof);
 }
 
 /* Dispatches the request if it may be done; else answers it, now or when the stores have told. */
 static void admit(struct intake *intake, struct request *request)
 {
-	struct client *client = (struct client *)request->responder;
+	struct connection *connection = (struct connection *)request->responder;
 	const struct identity *identity = &request->responder->identity;
 	struct gate_answer answer = { .answer = ANSWER_OK };
 
 	if (intake->gate) {
 		/* The key that the connection stands for may be in a store by now: asked once. */
-		if (intake->ask && !client->is_asked && *client->proof && !identity->grant.key &&
-		    !identity->token &&
-		    !keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN)) {
-			asking_begin(intake, client, request);
+		if (intake->ask && !connection->is_asked && *connection->proof &&
+		    !identity->grant.key && !identity->token &&
+		    !keys_get(gate_keys(intake->gate), connection->proof, KEY_ID_LEN)) {
+			asking_begin(intake, connection, request);
 			return;
 		}
-		answer.answer = proof_apply(intake, client);
+		answer.answer = proof_apply(intake, connection);
 		request->by = identity->grant.key;
 		if (answer.answer == ANSWER_OK)
 			gate_admit(intake->gate, request, &answer);
@@ -286,29 +291,30 @@ static void admit(struct intake *intake, struct request *request)
 
 void intake_keys_told(struct intake *intake, uint64_t question, int is_told)
 {
-	struct client *client = LIST_FIRST(&intake->asking);
+	struct connection *connection = LIST_FIRST(&intake->asking);
 
-	while (client) {
-		struct request *request = client->asked;
+	while (connection) {
+		struct request *request = connection->asked;
 
-		if (client->asking > question) {
-			client = LIST_NEXT(client, next_asking);
+		if (connection->asking > question) {
+			connection = LIST_NEXT(connection, next_asking);
 			continue;
 		}
-		asking_end(client);
-		client->is_asked = is_told ? 1 : -1;
+		asking_end(connection);
+		connection->is_asked = is_told ? 1 : -1;
 		if (!request)
-			client->again(client);
+			connection->again(connection);
 		else if (request->op == OP_AUTH)
-			identify(intake, request, client->is_asked);
+			identify(intake, request, connection->is_asked);
 		else
 			admit(intake, request);
 		/* Any client may be gone by now. None has begun to ask: they are served later. */
-		client = LIST_FIRST(&intake->asking);
+		connection = LIST_FIRST(&intake->asking);
 	}
 }
 
-int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len)
+int intake_identify(struct intake *intake, struct connection *connection, const char *text,
+		    size_t len)
 {
 	struct gate_answer answer = { .answer = ANSWER_OK };
 	cJSON *object;
@@ -316,21 +322,21 @@ int intake_identify(struct intake *intake, struct client *client, const char *te
 	if (!intake->gate)
 		return 0;
 	if (!text) {
-		identity_forget(&client->responder.identity);
+		identity_forget(&connection->responder.identity);
 		return 0;
 	}
-	gate_identify(intake->gate, &client->responder, text, len,
-		      intake->ask ? client->is_asked : 1, &answer);
-	client->is_asked = 0;
+	gate_identify(intake->gate, &connection->responder, text, len,
+		      intake->ask ? connection->is_asked : 1, &answer);
+	connection->is_asked = 0;
 	if (answer.answer == ANSWER_OK)
 		return 0;
 	if (answer.may_be_new) {
-		asking_begin(intake, client, NULL);
+		asking_begin(intake, connection, NULL);
 		return 1;
 	}
 	limited_keep(intake, &answer);
 	if (answer.answer != ANSWER_RATE_LIMITED) {
-		intake_refuse(intake, &client->responder, answer.answer,
+		intake_refuse(intake, &connection->responder, answer.answer,
 			      refusal_text(answer.answer));
 		return -1;
 	}
@@ -339,7 +345,7 @@ int intake_identify(struct intake *intake, struct client *client, const char *te
 	cJSON_AddNumberToObject(object, "retry_after_ms",
 				(double)limit_retry_after_ms(&answer.verdict));
 	cJSON_AddStringToObject(object, "message", answer_text(answer.answer));
-	responder_line(&client->responder, NULL, answer.answer,
+	responder_line(&connection->responder, NULL, answer.answer,
 		       answer_line("", answer.answer, NULL, object));
 	return -1;
 }
@@ -349,14 +355,14 @@ const struct gate_answer *intake_limited(const struct intake *intake)
 	return &intake->limited;
 }
 
-enum answer intake_monitor(struct intake *intake, struct client *client)
+enum answer intake_monitor(struct intake *intake, struct connection *connection)
 {
 	enum answer answer;
 
 	if (!intake->gate)
 		return ANSWER_OK;
-	answer = proof_apply(intake, client);
-	return answer == ANSWER_OK ? gate_monitor(intake->gate, &client->responder) : answer;
+	answer = proof_apply(intake, connection);
+	return answer == ANSWER_OK ? gate_monitor(intake->gate, &connection->responder) : answer;
 }
 
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
@@ -386,8 +392,11 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 		       answer_message_line("", answer, message ? message : answer_text(answer)));
 }
 
-void client_open(struct client *client, struct intake *intake, const struct arrival *arrival)
+void connection_open(struct connection *connection, struct intake *intake,
+		     const struct arrival *arrival, event_callback_fn on_readable,
+		     event_callback_fn on_writable)
 {
+	int fd = arrival->stream.fd;
 	const SSL *session = arrival->stream.session;
 	struct ucred peer = { .uid = (uid_t)-1 }; /* which TCP leaves */
 	socklen_t peer_len = sizeof(peer);
@@ -395,14 +404,20 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 	X509 *certificate;
 	const char *id;
 
-	client->intake = intake;
-	client->turn.turns = &intake->turns;
-	client->arrival = *arrival;
-	client->responder.peer = arrival->peer;
-	client->responder.is_local = arrival->is_local;
-	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
-	client->proof_ends_ms = INT64_MAX;
-	LIST_INSERT_HEAD(&intake->clients, client, open);
+	connection->intake = intake;
+	connection->turn.turns = &intake->turns;
+	connection->arrival = *arrival;
+	connection->responder.peer = arrival->peer;
+	connection->responder.is_local = arrival->is_local;
+	connection->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
+	connection->proof_ends_ms = INT64_MAX;
+	connection->readable = checked(
+		event_new(intake->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
+	connection->writable = checked(
+		event_new(intake->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->input = checked(evbuffer_new());
+	connection->output = checked(evbuffer_new());
+	LIST_INSERT_HEAD(&intake->connections, connection, open);
 
 	/* The common name of a verified client certificate is the id of a key. */
 	certificate = session ? SSL_get1_peer_certificate(session) : NULL;
@@ -411,116 +426,135 @@ void client_open(struct client *client, struct intake *intake, const struct arri
 						    NID_commonName, name, sizeof(name));
 
 		if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
-			memcpy(client->proof, name, KEY_ID_LEN + 1);
+			memcpy(connection->proof, name, KEY_ID_LEN + 1);
 		X509_free(certificate);
 	}
 	if (session)
-		client->proof_ends_ms = clock_wall_ms() + 1000 * tls_client_expires_s(session);
+		connection->proof_ends_ms = clock_wall_ms() + 1000 * tls_client_expires_s(session);
 
 	/* The user of the process on the other side of a Unix socket may have a key. */
 	if (!session && intake->gate &&
-	    getsockopt(arrival->stream.fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0 &&
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0 &&
 	    peer.uid != (uid_t)-1) {
 		id = gate_key_of_uid(intake->gate, peer.uid);
 		if (id)
-			memcpy(client->proof, id, KEY_ID_LEN + 1);
+			memcpy(connection->proof, id, KEY_ID_LEN + 1);
 	}
 }
 
-void client_close(struct client *client)
+void connection_close(struct connection *connection)
 {
-	client_hold(client, 0);
-	turn_leave(&client->turn);
-	if (client->asking && !client->asked)
-		asking_end(client); /* a request that is left waits for its answer */
-	LIST_REMOVE(client, open);
-	arrival_end(client->intake->arrivals, &client->arrival);
+	connection_hold(connection, 0);
+	turn_leave(&connection->turn);
+	if (connection->asking && !connection->asked)
+		asking_end(connection); /* a request that is left waits for its answer */
+	LIST_REMOVE(connection, open);
+	event_free(connection->readable);
+	event_free(connection->writable);
+	evbuffer_drain(connection->input, evbuffer_get_length(connection->input));
+	evbuffer_drain(connection->output, evbuffer_get_length(connection->output));
+	arrival_end(connection->intake->arrivals, &connection->arrival);
+	connection->is_closed = 1;
 }
 
-void client_look(struct client *client)
+void connection_fini(struct connection *connection)
 {
-	struct responder *responder = &client->responder;
+	evbuffer_free(connection->input);
+	evbuffer_free(connection->output);
+	identity_forget(&connection->responder.identity);
+}
+
+ssize_t connection_read(struct connection *connection, char bytes[STREAM_BYTES], size_t most)
+{
+	struct stream *stream = &connection->arrival.stream;
+	ssize_t n;
+
+	if (!connection->is_met)
+		connection_look(connection); /* it may have left before */
+	connection->is_met = 1;
+	n = stream_read(stream, bytes, most);
+	if (n < 0)
+		n = errno == EAGAIN || errno == EINTR ? CONNECTION_LATER : CONNECTION_BROKEN;
+	turns_spend(connection->turn.turns,
+		    1 + (n > 0 ? n / BYTES_OF_READ : 0) + stream->records_n);
+	return n;
+}
+
+size_t connection_unsent(const struct connection *connection)
+{
+	return evbuffer_get_length(connection->output) + stream_unsent(&connection->arrival.stream);
+}
+
+void connection_look(struct connection *connection)
+{
+	struct responder *responder = &connection->responder;
 	struct tcp_info info = { .tcpi_state = TCP_ESTABLISHED }; /* which a Unix socket leaves */
 	socklen_t len = sizeof(info);
 
-	(void)getsockopt(client->arrival.stream.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	(void)getsockopt(connection->arrival.stream.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
 	if (info.tcpi_state == TCP_ESTABLISHED || responder->has_left)
 		return;
 	responder->has_left = 1;
-	if (!client->is_met)
+	if (!connection->is_met)
 		responder->left_waited_ms = info.tcpi_last_data_recv;
-}
-
-void client_pay_read(struct client *client, ssize_t n)
-{
-	int64_t bytes_cost = n > 0 ? n / BYTES_OF_READ : 0;
-
-	turns_spend(client->turn.turns, 1 + bytes_cost + client->arrival.stream.records_n);
-}
-
-void client_meet(struct client *client)
-{
-	if (!client->is_met)
-		client_look(client);
-	client->is_met = 1;
 }
 
 void intake_keys_changed(struct intake *intake)
 {
-	struct client *client, *next;
+	struct connection *connection, *next;
 
-	for (client = LIST_FIRST(&intake->clients); client; client = next) {
-		const struct api_key *key = client->responder.identity.grant.key;
+	for (connection = LIST_FIRST(&intake->connections); connection; connection = next) {
+		const struct api_key *key = connection->responder.identity.grant.key;
 
-		if (!key && *client->proof)
-			key = keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
-		next = LIST_NEXT(client, open);
+		if (!key && *connection->proof)
+			key = keys_get(gate_keys(intake->gate), connection->proof, KEY_ID_LEN);
+		next = LIST_NEXT(connection, open);
 		if (key && key->is_revoked)
-			client_cut(client, "its key was revoked");
+			connection_cut(connection, "its key was revoked");
 	}
 }
 
-void client_hold(struct client *client, size_t bytes)
+void connection_hold(struct connection *connection, size_t bytes)
 {
-	struct intake *intake = client->intake;
+	struct intake *intake = connection->intake;
 
-	if (client->held_bytes == 0 && bytes > 0) {
-		LIST_INSERT_HEAD(&intake->holding, client, next);
+	if (connection->held_bytes == 0 && bytes > 0) {
+		LIST_INSERT_HEAD(&intake->holding, connection, next);
 		intake->holding_n++;
-	} else if (client->held_bytes > 0 && bytes == 0) {
-		LIST_REMOVE(client, next);
+	} else if (connection->held_bytes > 0 && bytes == 0) {
+		LIST_REMOVE(connection, next);
 		intake->holding_n--;
 	}
-	intake->held_bytes += bytes - client->held_bytes;
-	client->held_bytes = bytes;
+	intake->held_bytes += bytes - connection->held_bytes;
+	connection->held_bytes = bytes;
 	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)intake->held_bytes);
 }
 
-int client_is_over_share(const struct client *client, size_t bytes)
+int connection_is_over_share(const struct connection *connection, size_t bytes)
 {
-	const struct intake *intake = client->intake;
+	const struct intake *intake = connection->intake;
 	size_t half = (size_t)intake->config->socket_buffer_bytes / 2;
 
 	return intake->held_bytes > half && bytes > half / intake->holding_n;
 }
 
-void client_cut(struct client *client, const char *reason)
+void connection_cut(struct connection *connection, const char *reason)
 {
 	log_warn("connection_cut", LOG_S("reason", reason));
 	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	client->cut(client);
+	connection->cut(connection);
 }
 
 void intake_relieve(struct intake *intake)
 {
 	while (intake->held_bytes > (size_t)intake->config->socket_buffer_bytes) {
-		struct client *client, *most = LIST_FIRST(&intake->holding);
+		struct connection *connection, *most = LIST_FIRST(&intake->holding);
 
-		LIST_FOREACH (client, &intake->holding, next)
-			if (client->held_bytes > most->held_bytes)
-				most = client;
-		client_hold(most, 0);
-		client_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
+		LIST_FOREACH (connection, &intake->holding, next)
+			if (connection->held_bytes > most->held_bytes)
+				most = connection;
+		connection_hold(most, 0);
+		connection_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
 	}
 }
 
@@ -542,13 +576,13 @@ int intake_logs(struct intake *intake)
 	return hash_keyed(&intake->logs_n, sizeof(intake->logs_n)) % one_of == 0;
 }
 
-void access_log(const struct client *client, const struct request *request, enum answer answer,
-		const struct access_http *http)
+void access_log(const struct connection *connection, const struct request *request,
+		enum answer answer, const struct access_http *http)
 {
-	const struct network *from = &client->arrival.from;
+	const struct network *from = &connection->arrival.from;
 	char address[INET6_ADDRSTRLEN];
 	const char *shown = inet_ntop(from->family, from->bytes, address, sizeof(address));
-	struct access_http line = { .key = client->responder.identity.grant.key };
+	struct access_http line = { .key = connection->responder.identity.grant.key };
 	int is_http = http != NULL;
 
 	if (!http && request) {

@@ -23,28 +23,34 @@ struct intake;
 typedef void intake_dispatch_fn(void *context, struct request *request);
 
 /*
- * A connection, as intake knows it. Embedded by its owner, which sets the reply of its responder,
- * how it is served, and how it is cut.
+ * A connection, of lines or of HTTP. Embedded by its owner, which frames what is received and sent,
+ * and sets the reply of its responder, how it is served, and how it is cut.
  */
-struct client {
+struct connection {
 	struct responder responder; /* first: a responder is its client */
 	struct intake *intake;
 	struct turn turn;
-	LIST_ENTRY(client) open;
-	LIST_ENTRY(client) next; /* while it holds something */
+	LIST_ENTRY(connection) open;
+	LIST_ENTRY(connection) next; /* while it holds something */
 	/*
 	 * While stores are asked for the key that it has presented, with this question; 0: they are
 	 * not. Nothing more is taken from it. The request is that of the socket API; over HTTP it
 	 * is NULL, and `again` takes the request from the beginning.
 	 */
 	uint64_t asking;
-	LIST_ENTRY(client) next_asking;
+	LIST_ENTRY(connection) next_asking;
 	struct request *asked;
 	int is_asked; /* of the request from the beginning: as gate_identify() */
-	void (*again)(struct client *client);
+	void (*again)(struct connection *connection);
 	size_t held_bytes;
-	void (*cut)(struct client *client); /* closes the connection, now or soon */
+	void (*cut)(struct connection *connection); /* closes the connection, now or soon */
 	struct arrival arrival;
+	struct event *readable;  /* pending while it is read from */
+	struct event *writable;  /* pending while the kernel takes no output */
+	struct evbuffer *input;  /* was read, and is not served yet */
+	struct evbuffer *output; /* that the stream has not taken */
+	int is_serving;          /* not to be freed */
+	int is_closed;
 	int is_met;                 /* it was read from */
 	char proof[KEY_ID_LEN + 1]; /* the key that a certificate or a user id stands for, or "" */
 	int64_t proof_ends_ms;      /* by the wall clock: when a certificate has expired */
@@ -85,29 +91,39 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 /*
  * Authenticates the connection's next request, over HTTP: by what is presented with it, or by the
  * certificate or Unix user of the connection. NULL: nothing is presented. 0; or -1: the request is
- * refused; or 1: the stores are asked for the key, and client->again() is called when they have
+ * refused; or 1: the stores are asked for the key, and connection->again() is called when they have
  * answered.
  */
-int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len);
+int intake_identify(struct intake *intake, struct connection *connection, const char *text,
+		    size_t len);
 /* The limits that have refused the last request as rate_limited, for headers. */
 const struct gate_answer *intake_limited(const struct intake *intake);
 /* Whether the client may see what operators see. */
-enum answer intake_monitor(struct intake *intake, struct client *client);
+enum answer intake_monitor(struct intake *intake, struct connection *connection);
 
 /* Refuses a request that was never parsed, for instance for its length. */
 void intake_refuse(struct intake *intake, struct responder *responder, enum answer answer,
 		   const char *message);
 
-/* Takes over the connection. */
-void client_open(struct client *client, struct intake *intake, const struct arrival *arrival);
-/* Closes it. It is served no more, and holds nothing. */
-void client_close(struct client *client);
-/* Before each read: looks at the first one whether it has left before. */
-void client_meet(struct client *client);
-/* What stream_read() has just returned of it: its turn pays for that. */
-void client_pay_read(struct client *client, ssize_t n);
+/* Takes over the connection. The callbacks get its owner, and no event is pending. */
+void connection_open(struct connection *connection, struct intake *intake,
+		     const struct arrival *arrival, event_callback_fn on_readable,
+		     event_callback_fn on_writable);
+/* Closes it. It is served no more, and holds nothing; what refers to it may still be there. */
+void connection_close(struct connection *connection);
+/* Frees what a closed one has. */
+void connection_fini(struct connection *connection);
+/*
+ * Reads at most `most` bytes, for which its turn pays. Returns how many that made, as
+ * stream_read(); 0: the client sends no more.
+ */
+#define CONNECTION_LATER (-1) /* nothing is there yet */
+#define CONNECTION_BROKEN (-2)
+ssize_t connection_read(struct connection *connection, char bytes[STREAM_BYTES], size_t most);
+/* Bytes of the output that are not in the kernel yet. */
+size_t connection_unsent(const struct connection *connection);
 /* Whether it has left (struct responder), for who does not read at present. */
-void client_look(struct client *client);
+void connection_look(struct connection *connection);
 /* API keys have changed: closes the connections of those that were revoked. */
 void intake_keys_changed(struct intake *intake);
 
@@ -117,14 +133,14 @@ void intake_keys_changed(struct intake *intake);
  */
 
 /* From now on it holds so much. */
-void client_hold(struct client *client, size_t bytes);
+void connection_hold(struct connection *connection, size_t bytes);
 /*
  * Whether so many bytes are more than the share of one that holds anything. There are no shares
  * while all together hold less than half of what is allowed.
  */
-int client_is_over_share(const struct client *client, size_t bytes);
+int connection_is_over_share(const struct connection *connection, size_t bytes);
 /* Logs, counts and cuts. */
-void client_cut(struct client *client, const char *reason);
+void connection_cut(struct connection *connection, const char *reason);
 /* Cuts those that hold most, while all together hold more than is allowed. */
 void intake_relieve(struct intake *intake);
 
@@ -148,8 +164,8 @@ struct access_http {
  * the coupon and the names that it gives to its request. `request` is NULL where none was parsed,
  * `http` for the lines of the socket API.
  */
-void access_log(const struct client *client, const struct request *request, enum answer answer,
-		const struct access_http *http);
+void access_log(const struct connection *connection, const struct request *request,
+		enum answer answer, const struct access_http *http);
 
 size_t intake_inflight(const struct intake *intake);
 /* What all connections hold; once they are stopped, replies that are not yet in the kernel. */

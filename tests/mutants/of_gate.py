@@ -327,7 +327,7 @@ MUTANTS = [
         "access",
         "the identity that each request over HTTP presents anew",
         "gateway/listen/intake.c",
-        "\t\tidentity_forget(&client->responder.identity);\n",
+        "\t\tidentity_forget(&connection->responder.identity);\n",
         "",
         ACCESS + "test_each_request_over_http_presents_its_own",
     ),

@@ -370,9 +370,9 @@ MUTANTS = [
     mutant(
         "P9",
         "the cut of a connection that does not read",
-        "gateway/listen/server.c",
-        "if ((int64_t)output_length(conn) > server->config->output_limit_bytes)",
-        "if (!conn->output)",
+        "gateway/listen/lines.c",
+        "if ((int64_t)connection_unsent(&conn->base) > lines->config->output_limit_bytes)",
+        "if (!conn->base.output)",
         "tests/e2e/test_e2e_limits.py::test_a_client_that_never_reads_is_cut_off",
     ),
     mutant(
@@ -439,7 +439,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the reading on in a line that is longer than one read",
-        "gateway/listen/server.c",
+        "gateway/listen/lines.c",
         "conn_may_read(conn, len > conn->scanned)",
         "conn_may_read(conn, 1)",
         "tests/e2e/test_e2e_protocol_lines.py::test_a_line_of_exactly_the_limit",
@@ -497,8 +497,8 @@ MUTANTS = [
         "TLS",
         "the end of the certificate that stands for a key",
         "gateway/listen/intake.c",
-        "\tif (clock_wall_ms() >= client->proof_ends_ms) {\n",
-        "\tif (!client->proof_ends_ms) {\n",
+        "\tif (clock_wall_ms() >= connection->proof_ends_ms) {\n",
+        "\tif (!connection->proof_ends_ms) {\n",
         "tests/e2e/test_e2e_tls.py::test_a_certificate_that_expires_in_use",
     ),
     mutant(
@@ -782,7 +782,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the turn in which a connection is read",
-        "gateway/listen/server.c",
+        "gateway/listen/lines.c",
         "\tconn->has_unread = 1;\n",
         "\tconn_read(conn);\n",
         "tests/e2e/test_e2e_fairness.py::"
