@@ -35,7 +35,62 @@ struct parse {
 	struct request request;   /* last: its text is not here */
 };
 
-/* Each takes a member. NULL, or what is allowed. */
+#define OF(op) (1u << (op))
+#define USES (OF(OP_HOLD) | OF(OP_USE) | OF(OP_RELEASE) | OF(OP_ROLLBACK))
+#define ORDERS (USES | OF(OP_QUOTE)) /* what an order asks for */
+
+enum member {
+	MEMBER_COUPON,
+	MEMBER_CODE,
+	MEMBER_USER,
+	MEMBER_AMOUNT,
+	MEMBER_CURRENCY,
+	MEMBER_ORDER,
+	MEMBER_TOKEN,
+	MEMBERS_REQUIRED, /* by one operation at least */
+	MEMBER_RECEIVE = MEMBERS_REQUIRED,
+	MEMBER_RECEIVES,
+	MEMBER_KEY,
+	MEMBER_BY,
+	MEMBER_TTL,
+	MEMBER_REASON,
+	MEMBER_TRACE,
+	MEMBER_ACK,
+	MEMBER_LIMIT,
+	MEMBER_USABLE,
+	MEMBER_CURSOR,
+	MEMBERS_N
+};
+
+/* The members beside id and op, those that are missed first in front. */
+static const struct {
+	const char *name;
+	unsigned ops;      /* that take it */
+	unsigned required; /* by these */
+} members[MEMBERS_N] = {
+	[MEMBER_COUPON] = { "coupon",
+			    OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON) | USES | OF(OP_QUOTE),
+			    OF(OP_ISSUE) | OF(OP_COUPON) | OF(OP_QUOTE) },
+	[MEMBER_CODE] = { "code", OF(OP_CLAIM), OF(OP_CLAIM) },
+	[MEMBER_USER] = { "user",
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
+	[MEMBER_AMOUNT] = { "amount", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
+	[MEMBER_CURRENCY] = { "currency", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
+	[MEMBER_ORDER] = { "order", USES, USES },
+	[MEMBER_TOKEN] = { "token", OF(OP_AUTH), OF(OP_AUTH) },
+	[MEMBER_RECEIVE] = { "receive", OF(OP_STATUS) | USES, 0 },
+	[MEMBER_RECEIVES] = { "receives", USES, 0 },
+	[MEMBER_KEY] = { "key", OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
+	[MEMBER_BY] = { "by", USES, 0 },
+	[MEMBER_TTL] = { "ttl_s", OF(OP_HOLD), 0 },
+	[MEMBER_REASON] = { "reason", OF(OP_ROLLBACK), 0 },
+	[MEMBER_TRACE] = { "trace", OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
+	[MEMBER_ACK] = { "ack", OF(OP_ISSUE) | OF(OP_CLAIM), 0 },
+	[MEMBER_LIMIT] = { "limit", OF(OP_COUPONS), 0 },
+	[MEMBER_USABLE] = { "usable", OF(OP_COUPONS), 0 },
+	[MEMBER_CURSOR] = { "cursor", OF(OP_COUPONS), 0 },
+};
 
 static const char *id_member(struct parse *parse, const cJSON *item)
 {
@@ -54,11 +109,20 @@ static const char *id_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
-static const char *coupon_member(struct parse *parse, const cJSON *item)
+static const char *op_member(struct parse *parse, const cJSON *item)
 {
-	const char *error;
-
-	return json_id(item, &parse->request.coupon, &error) ? error : NULL;
+	if (parse->request.op != OP_COUNT)
+		return "is not a member here: the path names the operation";
+	if (cJSON_IsString(item))
+		parse->request.op = request_op_find(item->valuestring);
+	if (parse->request.op != OP_COUNT)
+		return NULL;
+	strcpy(parse->why, "must be one of ");
+	for (int op = 0; op < OP_COUNT; op++) {
+		strcat(parse->why, op > 0 ? ", " : "");
+		strcat(parse->why, request_operations[op].name);
+	}
+	return parse->why;
 }
 
 static const char *user_member(struct parse *parse, const cJSON *item)
@@ -82,135 +146,6 @@ static const char *user_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
-static const char *op_member(struct parse *parse, const cJSON *item)
-{
-	if (parse->request.op != OP_COUNT)
-		return "is not a member here: the path names the operation";
-	if (cJSON_IsString(item))
-		parse->request.op = request_op_find(item->valuestring);
-	if (parse->request.op != OP_COUNT)
-		return NULL;
-	strcpy(parse->why, "must be one of ");
-	for (int op = 0; op < OP_COUNT; op++) {
-		strcat(parse->why, op > 0 ? ", " : "");
-		strcat(parse->why, request_operations[op].name);
-	}
-	return parse->why;
-}
-
-static const char *key_member(struct parse *parse, const cJSON *item)
-{
-	if (!cJSON_IsString(item) ||
-	    !receive_key_valid(item->valuestring, strlen(item->valuestring)))
-		return KEY_ALLOWED;
-	parse->key = item->valuestring;
-	return NULL;
-}
-
-static const char *order_member(struct parse *parse, const cJSON *item)
-{
-	if (!cJSON_IsString(item) ||
-	    !printable_valid(item->valuestring, strlen(item->valuestring), USE_ORDER_MAX))
-		return NAME_ALLOWED;
-	strcpy(parse->use.order, item->valuestring);
-	return NULL;
-}
-
-static const char *by_member(struct parse *parse, const cJSON *item)
-{
-	if (!cJSON_IsString(item) ||
-	    !printable_valid(item->valuestring, strlen(item->valuestring), USE_BY_MAX))
-		return NAME_ALLOWED;
-	strcpy(parse->use.by, item->valuestring);
-	return NULL;
-}
-
-static const char *ttl_member(struct parse *parse, const cJSON *item)
-{
-	return json_integer(item, 1, USE_TTL_MAX_S, &parse->use.ttl_s)
-		       ? "must be an integer from 1 to 86400"
-		       : NULL;
-}
-
-/* A text, too: a query over HTTP has only texts. */
-static const char *amount_member(struct parse *parse, const cJSON *item)
-{
-	const char *text = cJSON_IsString(item) ? item->valuestring : "";
-	int is_padded = text[0] == '0' && text[1];
-	int rc = cJSON_IsString(item)
-			 ? is_padded || number_parse(text, AMOUNT_TEXT_MAX, &parse->use.amount)
-			 : json_integer(item, 0, JSON_INTEGER_MAX, &parse->use.amount);
-
-	return rc ? "must be an integer from 0 to 2^53-1, or a string of at most 15 digits, in the "
-		    "smallest unit of the currency"
-		  : NULL;
-}
-
-static const char *currency_member(struct parse *parse, const cJSON *item)
-{
-	if (!cJSON_IsString(item) || !currency_valid(item->valuestring, strlen(item->valuestring)))
-		return "must be three capital letters of ISO 4217";
-	strcpy(parse->use.currency, item->valuestring);
-	return NULL;
-}
-
-static const char *reason_member(struct parse *parse, const cJSON *item)
-{
-	if (!cJSON_IsString(item) ||
-	    !use_reason_valid(item->valuestring, strlen(item->valuestring)))
-		return "must be a string of 1 to 200 printable ASCII bytes";
-	strcpy(parse->use.reason, item->valuestring);
-	return NULL;
-}
-
-/* Where the caller's tracing does not record the request, nothing is handed on. */
-static const char *trace_member(struct parse *parse, const cJSON *item)
-{
-	struct trace_context context;
-
-	if (!cJSON_IsString(item) ||
-	    trace_context_parse(item->valuestring, strlen(item->valuestring), &context))
-		return "must be a traceparent of W3C Trace Context, as 00-<32 digits>-<16 "
-		       "digits>-01";
-	*parse->trace = '\0';
-	if (context.is_sampled)
-		trace_context_format(&context, parse->request.responder->name, parse->trace);
-	return NULL;
-}
-
-/* Its form is checked later: whatever is no code gets one answer. */
-static const char *code_member(struct parse *parse, const cJSON *item)
-{
-	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
-
-	if (len == 0 || len > REQUEST_CODE_MAX)
-		return "must be a string of 1 to 128 bytes";
-	parse->code = item->valuestring;
-	return NULL;
-}
-
-/* Its value is never repeated: it is a secret. */
-static const char *token_member(struct parse *parse, const cJSON *item)
-{
-	size_t len = cJSON_IsString(item) ? strlen(item->valuestring) : 0;
-
-	if (len == 0 || len > TOKEN_BYTES_MAX)
-		return "must be a key or a token, a string of 1 to 4096 bytes";
-	parse->code = item->valuestring;
-	return NULL;
-}
-
-static const char *ack_member(struct parse *parse, const cJSON *item)
-{
-	for (int ack = 0; cJSON_IsString(item) && ack <= ACK_ISSUED; ack++) {
-		if (strcmp(item->valuestring, request_ack_names[ack]) == 0) {
-			parse->request.ack = (enum request_ack)ack;
-			return NULL;
-		}
-	}
-	return "must be accepted, queued or issued";
-}
-
 #define RECEIVE_ALLOWED "must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>"
 
 static const char *receive_read(struct parse *parse, const cJSON *item, struct receive *receive)
@@ -224,11 +159,6 @@ static const char *receive_read(struct parse *parse, const cJSON *item, struct r
 		return parse->why;
 	}
 	return receive_parse(receive, text, valid) ? RECEIVE_ALLOWED : NULL;
-}
-
-static const char *receive_member(struct parse *parse, const cJSON *item)
-{
-	return receive_read(parse, item, &parse->request.receive);
 }
 
 static const char *receives_member(struct parse *parse, const cJSON *item)
@@ -254,37 +184,113 @@ static const char *receives_member(struct parse *parse, const cJSON *item)
 	return use_receives_valid(parse->receives, n) ? NULL : allowed;
 }
 
-/* A text, too: a query over HTTP has only texts. */
-static const char *limit_member(struct parse *parse, const cJSON *item)
+/*
+ * Takes a member. NULL, or what is allowed. Numbers and truth values may be texts, too: a query over
+ * HTTP has only texts.
+ */
+static const char *member_take(struct parse *parse, enum member member, const cJSON *item)
 {
+	struct request *request = &parse->request;
+	struct use *use = &parse->use;
+	const char *string = cJSON_GetStringValue(item), *text = string ? string : "", *error;
+	size_t len = strlen(text);
+	struct trace_context context;
 	int64_t limit;
-	int rc = cJSON_IsString(item)
-			 ? id_parse(item->valuestring, strlen(item->valuestring), &limit)
-			 : json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
+	int is_wrong;
 
-	if (rc || limit > REQUEST_PAGE_MAX)
-		return "must be an integer from 1 to 100";
-	parse->request.page.limit = (int)limit;
-	return NULL;
-}
-
-/* A text, too, as above. */
-static const char *usable_member(struct parse *parse, const cJSON *item)
-{
-	const char *text = cJSON_GetStringValue(item);
-
-	parse->request.page.is_usable = cJSON_IsTrue(item) || (text && strcmp(text, "true") == 0);
-	return parse->request.page.is_usable || cJSON_IsFalse(item) ||
-			       (text && strcmp(text, "false") == 0)
-		       ? NULL
-		       : "must be true or false";
-}
-
-/* It belongs to the user, who may be named after it: checked at the end. */
-static const char *cursor_member(struct parse *parse, const cJSON *item)
-{
-	parse->cursor = item;
-	return NULL;
+	switch (member) {
+	case MEMBER_COUPON:
+		return json_id(item, &request->coupon, &error) ? error : NULL;
+	case MEMBER_CODE: /* its form is checked later: whatever is no code gets one answer */
+		if (len == 0 || len > REQUEST_CODE_MAX)
+			return "must be a string of 1 to 128 bytes";
+		parse->code = text;
+		return NULL;
+	case MEMBER_USER:
+		return user_member(parse, item);
+	case MEMBER_AMOUNT:
+		if (string)
+			is_wrong = (text[0] == '0' && text[1]) ||
+				   number_parse(text, AMOUNT_TEXT_MAX, &use->amount);
+		else
+			is_wrong = json_integer(item, 0, JSON_INTEGER_MAX, &use->amount);
+		return is_wrong ? "must be an integer from 0 to 2^53-1, or a string of at most 15 "
+				  "digits, in the smallest unit of the currency"
+				: NULL;
+	case MEMBER_CURRENCY:
+		if (!currency_valid(text, len))
+			return "must be three capital letters of ISO 4217";
+		strcpy(use->currency, text);
+		return NULL;
+	case MEMBER_ORDER:
+		if (!printable_valid(text, len, USE_ORDER_MAX))
+			return NAME_ALLOWED;
+		strcpy(use->order, text);
+		return NULL;
+	case MEMBER_TOKEN: /* its value is never repeated: it is a secret */
+		if (len == 0 || len > TOKEN_BYTES_MAX)
+			return "must be a key or a token, a string of 1 to 4096 bytes";
+		parse->code = text;
+		return NULL;
+	case MEMBER_RECEIVE:
+		return receive_read(parse, item, &request->receive);
+	case MEMBER_RECEIVES:
+		return receives_member(parse, item);
+	case MEMBER_KEY:
+		if (!receive_key_valid(text, len))
+			return KEY_ALLOWED;
+		parse->key = text;
+		return NULL;
+	case MEMBER_BY:
+		if (!printable_valid(text, len, USE_BY_MAX))
+			return NAME_ALLOWED;
+		strcpy(use->by, text);
+		return NULL;
+	case MEMBER_TTL:
+		return json_integer(item, 1, USE_TTL_MAX_S, &use->ttl_s)
+			       ? "must be an integer from 1 to 86400"
+			       : NULL;
+	case MEMBER_REASON:
+		if (!use_reason_valid(text, len))
+			return "must be a string of 1 to 200 printable ASCII bytes";
+		strcpy(use->reason, text);
+		return NULL;
+	case MEMBER_TRACE:
+		if (trace_context_parse(text, len, &context))
+			return "must be a traceparent of W3C Trace Context, as 00-<32 digits>-<16 "
+			       "digits>-01";
+		/* Where the caller's tracing does not record it, nothing is handed on. */
+		*parse->trace = '\0';
+		if (context.is_sampled)
+			trace_context_format(&context, request->responder->name, parse->trace);
+		return NULL;
+	case MEMBER_ACK:
+		for (int ack = 0; ack <= ACK_ISSUED; ack++) {
+			if (strcmp(text, request_ack_names[ack]) == 0) {
+				request->ack = (enum request_ack)ack;
+				return NULL;
+			}
+		}
+		return "must be accepted, queued or issued";
+	case MEMBER_LIMIT:
+		is_wrong = string ? id_parse(text, len, &limit)
+				  : json_integer(item, 1, REQUEST_PAGE_MAX, &limit);
+		if (is_wrong || limit > REQUEST_PAGE_MAX)
+			return "must be an integer from 1 to 100";
+		request->page.limit = (int)limit;
+		return NULL;
+	case MEMBER_USABLE:
+		request->page.is_usable = cJSON_IsTrue(item) || strcmp(text, "true") == 0;
+		return request->page.is_usable || cJSON_IsFalse(item) || strcmp(text, "false") == 0
+			       ? NULL
+			       : "must be true or false";
+	case MEMBER_CURSOR: /* it belongs to the user, who may be named after it */
+		parse->cursor = item;
+		return NULL;
+	case MEMBERS_N:
+		break;
+	}
+	check_failed(__FILE__, __LINE__, "a member of the enum");
 }
 
 /* How many bytes of a wrong text an error repeats: whole UTF-8 characters only. */
@@ -328,59 +334,6 @@ static int parse_check(struct parse *parse, const char *member, const cJSON *val
 {
 	return allowed ? parse_fail(parse, member, value, allowed) : 0;
 }
-
-#define OF(op) (1u << (op))
-#define USES (OF(OP_HOLD) | OF(OP_USE) | OF(OP_RELEASE) | OF(OP_ROLLBACK))
-#define ORDERS (USES | OF(OP_QUOTE)) /* what an order asks for */
-
-enum member {
-	MEMBER_COUPON,
-	MEMBER_CODE,
-	MEMBER_USER,
-	MEMBER_AMOUNT,
-	MEMBER_CURRENCY,
-	MEMBER_ORDER,
-	MEMBER_TOKEN,
-	MEMBERS_REQUIRED, /* by one operation at least */
-	MEMBER_RECEIVE = MEMBERS_REQUIRED,
-	MEMBER_RECEIVES,
-	MEMBER_KEY
-};
-
-/* The members beside id and op, those that are missed first in front. */
-static const struct {
-	const char *name;
-	const char *(*take)(struct parse *parse, const cJSON *item);
-	unsigned ops;      /* that take it */
-	unsigned required; /* by these */
-} members[] = {
-	[MEMBER_COUPON] = { "coupon", coupon_member,
-			    OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON) | USES | OF(OP_QUOTE),
-			    OF(OP_ISSUE) | OF(OP_COUPON) | OF(OP_QUOTE) },
-	[MEMBER_CODE] = { "code", code_member, OF(OP_CLAIM), OF(OP_CLAIM) },
-	[MEMBER_USER] = { "user", user_member,
-			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
-			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
-	[MEMBER_AMOUNT] = { "amount", amount_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
-			    OF(OP_QUOTE) },
-	[MEMBER_CURRENCY] = { "currency", currency_member, OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE),
-			      OF(OP_QUOTE) },
-	[MEMBER_ORDER] = { "order", order_member, USES, USES },
-	[MEMBER_TOKEN] = { "token", token_member, OF(OP_AUTH), OF(OP_AUTH) },
-	[MEMBER_RECEIVE] = { "receive", receive_member, OF(OP_STATUS) | USES, 0 },
-	[MEMBER_RECEIVES] = { "receives", receives_member, USES, 0 },
-	[MEMBER_KEY] = { "key", key_member, OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
-	{ "by", by_member, USES, 0 },
-	{ "ttl_s", ttl_member, OF(OP_HOLD), 0 },
-	{ "reason", reason_member, OF(OP_ROLLBACK), 0 },
-	{ "trace", trace_member, OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
-	{ "ack", ack_member, OF(OP_ISSUE) | OF(OP_CLAIM), 0 },
-	{ "limit", limit_member, OF(OP_COUPONS), 0 },
-	{ "usable", usable_member, OF(OP_COUPONS), 0 },
-	{ "cursor", cursor_member, OF(OP_COUPONS), 0 },
-};
-
-#define MEMBERS_N (sizeof(members) / sizeof(members[0]))
 
 /* What the members that were seen must be together: one of some sets, with all that is needed. */
 static int members_check(struct parse *parse, unsigned seen)
@@ -459,7 +412,7 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		}
 		seen |= 1u << i;
 		if (parse_check(parse, members[i].name, i == MEMBER_TOKEN ? NULL : item,
-				members[i].take(parse, item)))
+				member_take(parse, (enum member)i, item)))
 			return -1;
 	}
 
