@@ -83,6 +83,8 @@ static int unix_keys_parse(const char *text, struct unix_key keys[UNIX_KEYS_MAX]
 void gate_check(const struct config *config)
 {
 	struct unix_key keys[UNIX_KEYS_MAX];
+	struct token_keys *token_keys;
+	char why[KEY_FILE_WHY_SIZE];
 	size_t n;
 
 	if (unix_keys_parse(config->unix_keys, keys, &n))
@@ -91,7 +93,15 @@ void gate_check(const struct config *config)
 			  config->unix_keys, UNIX_KEYS_MAX);
 	if (strcmp(config->auth, "off") != 0 && strcmp(config->auth, "required") != 0)
 		log_fatal("COUPON_AUTH is \"%s\": allowed are off and required", config->auth);
-	tokens_check(config);
+	if (!*config->token_keys)
+		return;
+	if (!*config->token_issuer || !*config->token_audience)
+		log_fatal("COUPON_TOKEN_KEYS is set: COUPON_TOKEN_ISSUER and "
+			  "COUPON_TOKEN_AUDIENCE are needed with it");
+	token_keys = token_keys_load(config->token_keys, why);
+	if (!token_keys)
+		log_fatal("COUPON_TOKEN_KEYS: %s", why);
+	token_keys_free(token_keys);
 }
 
 struct gate *gate_new(const struct config *config)

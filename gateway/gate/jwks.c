@@ -24,18 +24,6 @@
 #define OCT_BYTES_LEAST 32
 #define MEMBER_BYTES_MAX 1024 /* of n with 8192 bits, and of k */
 
-void digest_init(struct digest *digest)
-{
-	digest->sha256 = checked(EVP_MD_fetch(NULL, "SHA256", NULL));
-	digest->context = checked(EVP_MD_CTX_new());
-}
-
-void digest_fini(struct digest *digest)
-{
-	EVP_MD_CTX_free(digest->context);
-	EVP_MD_free(digest->sha256);
-}
-
 void digest_make(const struct digest *digest, const void *bytes, size_t len,
 		 uint8_t out[DIGEST_BYTES])
 {
@@ -101,22 +89,6 @@ static const char *ec_read(struct verifier *verifier, const struct digest *diges
 	return NULL;
 }
 
-static const char *ed25519_read(struct verifier *verifier, const struct digest *digest,
-				const cJSON *jwk)
-{
-	size_t n;
-
-	if (member_bytes(jwk, "x", verifier->point, sizeof(verifier->point), &n) ||
-	    n != sizeof(verifier->point))
-		return "its x must be 32 bytes, in base64url without padding";
-	/* With a point of small order anybody could make signatures. */
-	if (!crypto_core_ed25519_is_valid_point(verifier->point))
-		return "its x is not a point of the curve Ed25519";
-	verifier->signature_bytes = crypto_sign_BYTES;
-	digest_make(digest, verifier->point, sizeof(verifier->point), verifier->fingerprint);
-	return NULL;
-}
-
 static const char *rsa_read(struct verifier *verifier, const struct digest *digest,
 			    const cJSON *jwk)
 {
@@ -169,36 +141,40 @@ out:
 	return wrong;
 }
 
-static const char *oct_read(struct verifier *verifier, const struct digest *digest,
-			    const cJSON *jwk)
-{
-	const char *wrong = "its k must be 32 to 1024 bytes, in base64url without padding";
-	uint8_t bytes[MEMBER_BYTES_MAX];
-	size_t n;
-
-	if (!member_bytes(jwk, "k", bytes, sizeof(bytes), &n) && n >= OCT_BYTES_LEAST) {
-		wrong = NULL;
-		check(crypto_auth_hmacsha256_init(&verifier->started, bytes, n) == 0);
-		verifier->signature_bytes = crypto_auth_hmacsha256_BYTES;
-		digest_make(digest, bytes, n, verifier->fingerprint);
-	}
-	sodium_memzero(bytes, sizeof(bytes));
-	return wrong;
-}
-
 const char *verifier_init(struct verifier *verifier, const struct digest *digest,
 			  enum algorithm algorithm, const cJSON *jwk)
 {
+	uint8_t bytes[MEMBER_BYTES_MAX];
+	const char *wrong;
+	size_t n;
+
 	*verifier = (struct verifier){ .algorithm = algorithm };
 	switch (algorithm) {
 	case ALGORITHM_ES256:
 		return ec_read(verifier, digest, jwk);
-	case ALGORITHM_EDDSA:
-		return ed25519_read(verifier, digest, jwk);
 	case ALGORITHM_RS256:
 		return rsa_read(verifier, digest, jwk);
+	case ALGORITHM_EDDSA:
+		if (member_bytes(jwk, "x", verifier->point, sizeof(verifier->point), &n) ||
+		    n != sizeof(verifier->point))
+			return "its x must be 32 bytes, in base64url without padding";
+		/* With a point of small order anybody could make signatures. */
+		if (!crypto_core_ed25519_is_valid_point(verifier->point))
+			return "its x is not a point of the curve Ed25519";
+		verifier->signature_bytes = crypto_sign_BYTES;
+		digest_make(digest, verifier->point, sizeof(verifier->point),
+			    verifier->fingerprint);
+		return NULL;
 	case ALGORITHM_HS256:
-		return oct_read(verifier, digest, jwk);
+		wrong = "its k must be 32 to 1024 bytes, in base64url without padding";
+		if (!member_bytes(jwk, "k", bytes, sizeof(bytes), &n) && n >= OCT_BYTES_LEAST) {
+			wrong = NULL;
+			check(crypto_auth_hmacsha256_init(&verifier->started, bytes, n) == 0);
+			verifier->signature_bytes = crypto_auth_hmacsha256_BYTES;
+			digest_make(digest, bytes, n, verifier->fingerprint);
+		}
+		sodium_memzero(bytes, sizeof(bytes));
+		return wrong;
 	}
 	check_failed(__FILE__, __LINE__, "an algorithm of the enum");
 }
@@ -444,7 +420,8 @@ struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 	const cJSON *root, *array, *jwk;
 	int number = 0;
 
-	digest_init(&keys->digest);
+	keys->digest.sha256 = checked(EVP_MD_fetch(NULL, "SHA256", NULL));
+	keys->digest.context = checked(EVP_MD_CTX_new());
 	json_decimals_allow(arena); /* in members that are not ours */
 	json_mark_skip(&text, &len);
 	root = json_parse(arena, text, len, &error);
@@ -509,7 +486,8 @@ void token_keys_free(struct token_keys *keys)
 		return;
 	for (size_t i = 0; i < keys->n; i++)
 		verifier_fini(&keys->list[i].verifier);
-	digest_fini(&keys->digest);
+	EVP_MD_CTX_free(keys->digest.context);
+	EVP_MD_free(keys->digest.sha256);
 	free(keys);
 }
 

@@ -35,8 +35,6 @@ struct digest {
 	EVP_MD_CTX *context;
 };
 
-void digest_init(struct digest *digest);
-void digest_fini(struct digest *digest);
 void digest_make(const struct digest *digest, const void *bytes, size_t len,
 		 uint8_t out[DIGEST_BYTES]);
 

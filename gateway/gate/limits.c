@@ -223,13 +223,6 @@ int64_t limit_retry_after_ms(const struct limit_verdict *verdict)
 	return ms > 0 ? ms : 1;
 }
 
-int64_t limit_retry_after_s(const struct limit_verdict *verdict)
-{
-	int64_t s = rounded_up(verdict->wait_us, 1000000);
-
-	return s > 0 ? s : 1;
-}
-
 size_t limit_policy_write(const struct limit *limits, size_t n, char text[LIMIT_POLICY_SIZE])
 {
 	size_t len = 0;

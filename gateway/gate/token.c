@@ -390,19 +390,3 @@ void tokens_free(struct tokens *tokens)
 	free(tokens->audience);
 	free(tokens);
 }
-
-void tokens_check(const struct config *config)
-{
-	char why[KEY_FILE_WHY_SIZE];
-	struct token_keys *keys;
-
-	if (!*config->token_keys)
-		return;
-	if (!*config->token_issuer || !*config->token_audience)
-		log_fatal("COUPON_TOKEN_KEYS is set: COUPON_TOKEN_ISSUER and "
-			  "COUPON_TOKEN_AUDIENCE are needed with it");
-	keys = token_keys_load(config->token_keys, why);
-	if (!keys)
-		log_fatal("COUPON_TOKEN_KEYS: %s", why);
-	token_keys_free(keys);
-}

@@ -14,7 +14,6 @@
 #pragma once
 
 #include "common/message/receive.h"
-#include "common/program/config.h"
 #include "gateway/gate/jwks.h"
 
 #include <stddef.h>
@@ -97,9 +96,3 @@ enum token_verdict tokens_look(const struct tokens *tokens, const struct token *
 
 const struct token *token_hold(const struct token *token); /* returns it */
 void token_drop(const struct token *token);                /* also NULL */
-
-/*
- * At the start: settings that are wrong, or a file that cannot be used, end the process with a
- * sentence.
- */
-void tokens_check(const struct config *config);

@@ -70,11 +70,6 @@ static int set_hold(const struct word_table *table, struct word_set *set)
 	return -1;
 }
 
-static struct word_set *set_of(const struct word_table *table, uint64_t key)
-{
-	return &table->sets[key % table->sets_n];
-}
-
 static struct word_entry *set_find(struct word_set *set, uint64_t key)
 {
 	for (size_t i = 0; i < WORD_WAYS; i++)
@@ -95,13 +90,13 @@ int word_is_of(const struct word_entry *entry, uint64_t key)
 
 struct word_entry *word_find(const struct word_table *table, uint64_t key)
 {
-	return set_find(set_of(table, key), key_stored(key));
+	return set_find(&table->sets[key % table->sets_n], key_stored(key));
 }
 
 struct word_entry *word_make(const struct word_table *table, uint64_t key, int64_t now)
 {
 	const struct word_rules *rules = table->rules;
-	struct word_set *set = set_of(table, key);
+	struct word_set *set = &table->sets[key % table->sets_n];
 	struct word_entry *entry;
 
 	key = key_stored(key);
