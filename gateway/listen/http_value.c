@@ -79,14 +79,6 @@ struct media_offer {
 	int weight;
 };
 
-static void offer_weigh(struct media_offer *offer, int fit, int weight)
-{
-	if (fit < offer->fit || (fit == offer->fit && weight <= offer->weight))
-		return;
-	offer->fit = fit;
-	offer->weight = weight;
-}
-
 static int is_word(const char *text, size_t len, const char *word)
 {
 	return len == strlen(word) && strncasecmp(text, word, len) == 0;
@@ -157,12 +149,20 @@ static int range_read(struct header_rest *rest, struct media_offer *offers, size
 		return -1;
 	is_any = is_word(subtype, subtype_len, "*");
 	for (size_t i = 0; i < n; i++) {
+		int fit = 0;
+
 		if (is_any && is_word(type, type_len, "*"))
-			offer_weigh(&offers[i], 1, weight);
+			fit = 1;
 		else if (is_any && is_application)
-			offer_weigh(&offers[i], 2, weight);
+			fit = 2;
 		else if (is_application && is_word(subtype, subtype_len, offers[i].subtype))
-			offer_weigh(&offers[i], 3, weight);
+			fit = 3;
+		/* The closest range decides, of several the one with the greatest weight. */
+		if (fit > offers[i].fit ||
+		    (fit > 0 && fit == offers[i].fit && weight > offers[i].weight)) {
+			offers[i].fit = fit;
+			offers[i].weight = weight;
+		}
 	}
 	return 0;
 }

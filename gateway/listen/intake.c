@@ -12,6 +12,7 @@
 #include <event2/buffer.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,7 +228,8 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 		asking_begin(intake, (struct connection *)responder, request);
 		return;
 	}
-	request_code_wipe(request);
+	/* It is a secret, and is not needed any more. */
+	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
 	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {
 		refuse(intake, request, &answer);

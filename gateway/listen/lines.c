@@ -11,12 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/queue.h>
 
 #define READ_BYTES 16384 /* at once; with as much input that waits for its turn, no more is read */
 #define EMPTY_LINE_COST 1
 #define STALLED_TICK_MS 250
 #define STALLED_MOST_MS 10000
+
+static const char *const http_begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
+					   "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
+					   "CONNECT ", "PRI ",     "Host:" };
 
 struct line_connection {
 	struct connection base; /* first; closed while only its requests are left */
@@ -100,16 +105,16 @@ static void conn_reap(struct line_connection *conn)
 	}
 }
 
-/* Whether it has as many requests in flight as it may, much output, or a key that is asked for. */
-static int conn_is_full(const struct line_connection *conn, size_t inflight_max)
+/*
+ * Whether it has as many requests in flight as it may, much output, or a key that is asked for. One
+ * that waits goes on at half as many.
+ */
+static int conn_is_full(const struct line_connection *conn, int is_waiting)
 {
-	return conn->base.asking || conn->inflight >= inflight_max ||
-	       connection_is_over_share(&conn->base, connection_unsent(&conn->base));
-}
+	size_t most = intake_inflight_share(conn->base.intake, conn->lines->answering_n);
 
-static size_t inflight_max(const struct line_connection *conn)
-{
-	return intake_inflight_share(conn->base.intake, conn->lines->answering_n);
+	return conn->base.asking || conn->inflight >= (is_waiting ? most / 2 + 1 : most) ||
+	       connection_is_over_share(&conn->base, connection_unsent(&conn->base));
 }
 
 /*
@@ -118,8 +123,7 @@ static size_t inflight_max(const struct line_connection *conn)
  */
 static void conn_resume(struct line_connection *conn)
 {
-	if (!conn->paused || intake_is_stopped(conn->base.intake) ||
-	    conn_is_full(conn, inflight_max(conn) / 2 + 1))
+	if (!conn->paused || intake_is_stopped(conn->base.intake) || conn_is_full(conn, 1))
 		return;
 	conn->paused = 0;
 	turn_enter(&conn->base.turn);
@@ -182,6 +186,7 @@ static void conn_reply(struct responder *responder, const struct request *reques
 static void conn_line(struct line_connection *conn, const char *line, size_t len)
 {
 	struct lines *lines = conn->lines;
+	int is_http = 0;
 	char message[128];
 
 	if (len > 0 && line[len - 1] == '\r')
@@ -190,8 +195,15 @@ static void conn_line(struct line_connection *conn, const char *line, size_t len
 		turns_spend(conn->base.turn.turns, EMPTY_LINE_COST);
 		return;
 	}
-	/* Takes nothing more from the client, so that the body is not executed. */
-	if (*line != '{' && request_is_http(line, len)) {
+	/*
+	 * A line of HTTP, or the preface of HTTP/2: a web page can make a browser send HTTP to any
+	 * port, with a body that the page chooses. Nothing more is taken from the client, so that
+	 * the body is not executed.
+	 */
+	for (size_t i = 0; *line != '{' && i < sizeof(http_begins) / sizeof(http_begins[0]); i++)
+		is_http |= len >= strlen(http_begins[i]) &&
+			   strncasecmp(line, http_begins[i], strlen(http_begins[i])) == 0;
+	if (is_http) {
 		log_warn("connection_http",
 			 LOG_S("reason", "a client sent HTTP to the socket API"));
 		metrics_add(METRIC_CONNECTIONS_HTTP, 1);
@@ -220,7 +232,7 @@ static size_t conn_lines(struct line_connection *conn, const char *data, size_t 
 	while (!conn->cut && !conn->ended) {
 		left = (size_t)(end - at);
 		if (turn_is_over(&conn->base.turn) ||
-		    conn_is_full(conn, inflight_max(conn))) /* what is left is scanned later */
+		    conn_is_full(conn, 0)) /* what is left is scanned later */
 			return (size_t)(at - data);
 		stop = memchr(at + conn->scanned, '\n', left - conn->scanned);
 		if (!stop) {
@@ -335,7 +347,7 @@ static int conn_serve(struct turn *turn)
 	conn->base.is_serving = 0;
 	conn_hold(conn);
 	intake_relieve(conn->base.intake);
-	conn->paused = conn_is_full(conn, inflight_max(conn));
+	conn->paused = conn_is_full(conn, 0);
 	more = !conn->paused && evbuffer_get_length(input) > conn->scanned;
 	if (conn->at_end && !conn->paused && !more)
 		conn->ended = 1;
@@ -389,9 +401,9 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 		metrics_add(METRIC_CONNECTIONS_IDLE, 1);
 		conn->cut = 1;
 		conn_reap(conn);
-		return;
+	} else {
+		conn_send(conn);
 	}
-	conn_send(conn);
 }
 
 static void on_send(evutil_socket_t fd, short what, void *data)

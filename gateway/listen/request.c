@@ -4,11 +4,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define ABANDONED_MS 1000
 #define MESSAGE_SIZE 384 /* with the longest key */
@@ -63,11 +61,6 @@ const char *request_code(const struct request *request)
 	return request_trace(request) + request->trace_len + 1;
 }
 
-void request_code_wipe(struct request *request)
-{
-	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
-}
-
 void request_code_set(struct request *request, const char *code)
 {
 	request->code_len = strlen(code);
@@ -89,19 +82,6 @@ int request_is_abandoned(const struct request *request, int64_t now_us)
 
 	return responder->has_left &&
 	       responder->left_waited_ms + (now_us - request->begun_us) / 1000 >= ABANDONED_MS;
-}
-
-int request_is_http(const char *line, size_t len)
-{
-	static const char *const begins[] = { "GET ",     "HEAD ",    "POST ",  "PUT ",
-					      "DELETE ",  "OPTIONS ", "PATCH ", "TRACE ",
-					      "CONNECT ", "PRI ",     "Host:" };
-
-	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
-		if (len >= strlen(begins[i]) &&
-		    strncasecmp(line, begins[i], strlen(begins[i])) == 0)
-			return 1;
-	return 0;
 }
 
 /* Replies. */

@@ -118,7 +118,6 @@ const char *request_key(const struct request *request);
 const char *request_trace(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
-void request_code_wipe(struct request *request); /* it is a secret, and is not needed any more */
 /* Which code it is (receive_code_valid()); its coupon is then that of the request. */
 void request_code_set(struct request *request, const char *code);
 
@@ -170,12 +169,6 @@ void request_fail_wait(struct request *request, enum answer answer, int64_t wait
  */
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object);
-
-/*
- * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
- * browser send HTTP to any port, with a body that the page chooses.
- */
-int request_is_http(const char *line, size_t len);
 
 struct request_operation {
 	const char *name;

@@ -16,12 +16,6 @@ static int is_empty(const struct turns *turns)
 	return TAILQ_EMPTY(&turns->fresh) && TAILQ_EMPTY(&turns->busy);
 }
 
-static void queue_add(struct turn_queue *queue, struct turn *turn)
-{
-	turn->queue = queue;
-	TAILQ_INSERT_TAIL(queue, turn, next);
-}
-
 static void queue_remove(struct turn *turn)
 {
 	TAILQ_REMOVE(turn->queue, turn, next);
@@ -35,7 +29,8 @@ void turn_enter(struct turn *turn)
 
 	if (turn->queue)
 		return;
-	queue_add(&turns->fresh, turn);
+	turn->queue = &turns->fresh;
+	TAILQ_INSERT_TAIL(turn->queue, turn, next);
 	if (was_empty && !turns->serving)
 		turns->wake(turns->context);
 }
@@ -93,8 +88,10 @@ int turns_run(struct turns *turns)
 			queue_remove(turn);
 			more = 1;
 		}
-		if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
-			queue_add(&turns->busy, turn);
+		if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy))) {
+			turn->queue = &turns->busy;
+			TAILQ_INSERT_TAIL(turn->queue, turn, next);
+		}
 	}
 	return !is_empty(turns);
 }
