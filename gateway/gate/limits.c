@@ -81,9 +81,9 @@ static int64_t wait_ns(const struct limit *limit, int64_t debt)
 	return debt + cost_ns(limit) - limit->burst * cost_ns(limit);
 }
 
-static int64_t us_of_ns(int64_t ns)
+static int64_t rounded_up(int64_t time, int64_t unit)
 {
-	return (ns + 999) / 1000;
+	return time > 0 ? (time + unit - 1) / unit : 0;
 }
 
 /* With this debt, which has what was taken in it. */
@@ -93,10 +93,12 @@ static struct limit_verdict verdict_of(const struct limit *limit, int64_t debt, 
 	int64_t left = room > 0 ? room / cost_ns(limit) : 0;
 
 	return (struct limit_verdict){
-		.wait_us = is_refused ? us_of_ns(wait_ns(limit, debt)) : 0,
+		.wait_us = is_refused ? rounded_up(wait_ns(limit, debt), 1000) : 0,
 		.of = limit,
 		.left = left,
-		.more_us = left < limit->burst ? us_of_ns((left + 1) * cost_ns(limit) - room) : 0,
+		.more_us = left < limit->burst
+				   ? rounded_up((left + 1) * cost_ns(limit) - room, 1000)
+				   : 0,
 	};
 }
 
@@ -211,11 +213,6 @@ struct limit_verdict limits_take(const struct limit *limits, size_t n, int64_t n
 	return verdict;
 }
 
-static int64_t rounded_up(int64_t us, int64_t unit_us)
-{
-	return us > 0 ? (us + unit_us - 1) / unit_us : 0;
-}
-
 int64_t limit_retry_after_ms(const struct limit_verdict *verdict)
 {
 	int64_t ms = rounded_up(verdict->wait_us, 1000);
@@ -234,7 +231,7 @@ size_t limit_policy_write(const struct limit *limits, size_t n, char text[LIMIT_
 
 		if (!is_on(&limits[i]))
 			continue;
-		window_us = us_of_ns(limits[i].burst * cost_ns(&limits[i]));
+		window_us = rounded_up(limits[i].burst * cost_ns(&limits[i]), 1000);
 		len += (size_t)snprintf(text + len, LIMIT_POLICY_SIZE - len,
 					"%s\"%s\";q=%lld;w=%lld", len > 0 ? ", " : "",
 					names[limits[i].kind], (long long)limits[i].burst,

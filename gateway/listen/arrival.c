@@ -186,12 +186,33 @@ static int is_crowded(const struct arrivals *arrivals, const struct address *add
 	       (address && address->handshaking >= HANDSHAKES_OF_ADDRESS_MAX);
 }
 
-static void handshake_begin(const struct listening *listening, struct arrival *arrival)
+/* A connection whose address is known. */
+static void arrival_begin(const struct listening *listening, struct arrival *arrival,
+			  const struct sockaddr *from)
 {
+	const struct arrivals_listener *settings = &listening->settings;
 	struct arrivals *arrivals = listening->arrivals;
 	struct address *address = NULL;
 	struct handshake *handshake;
 
+	arrival->peer = peer_of_address(from);
+	network_of_address(&arrival->from, from);
+	network_unmap(&arrival->from);
+	arrival->is_local = from->sa_family == AF_UNIX ||
+			    networks_have_address(&arrivals->local, from);
+	arrival->room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
+	if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		rooms_refused(&arrivals->rooms, arrival->room, from);
+	if (!arrivals->tls || !settings->protocol) {
+		settings->take(settings->context, arrival);
+		return;
+	}
+
+	if (arrival->room != ROOM_FREE && !(arrival->room == ROOM_FULL && settings->has_reserve)) {
+		arrival_refused(arrival->room);
+		arrival_end(arrivals, arrival);
+		return;
+	}
 	if (arrival->is_counted)
 		address = (struct address *)rooms_address(&arrivals->rooms, arrival->peer);
 	if (address && !address->waiting.tqh_last)
@@ -201,9 +222,9 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 		arrival_end(arrivals, arrival);
 		return;
 	}
+
 	handshake = checked(calloc(1, sizeof(*handshake)));
-	stream_secure(&arrival->stream,
-		      tls_session_new(arrivals->tls, listening->settings.protocol));
+	stream_secure(&arrival->stream, tls_session_new(arrivals->tls, settings->protocol));
 	*handshake = (struct handshake){
 		.arrivals = arrivals,
 		.listening = listening,
@@ -220,33 +241,6 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 		address->handshaking++;
 	arrivals->handshaking++;
 	metrics_set(METRIC_TLS_HANDSHAKING, (int64_t)arrivals->handshaking);
-}
-
-/* A connection whose address is known. */
-static void arrival_begin(const struct listening *listening, struct arrival *arrival,
-			  const struct sockaddr *from)
-{
-	const struct arrivals_listener *settings = &listening->settings;
-	struct arrivals *arrivals = listening->arrivals;
-
-	arrival->peer = peer_of_address(from);
-	network_of_address(&arrival->from, from);
-	network_unmap(&arrival->from);
-	arrival->is_local = from->sa_family == AF_UNIX ||
-			    networks_have_address(&arrivals->local, from);
-	arrival->room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
-	if (arrival->room == ROOM_FULL_OF_ADDRESS)
-		rooms_refused(&arrivals->rooms, arrival->room, from);
-
-	if (!arrivals->tls || !settings->protocol) {
-		settings->take(settings->context, arrival);
-	} else if (arrival->room == ROOM_FREE ||
-		   (arrival->room == ROOM_FULL && settings->has_reserve)) {
-		handshake_begin(listening, arrival);
-	} else {
-		arrival_refused(arrival->room);
-		arrival_end(arrivals, arrival);
-	}
 }
 
 /* A connection of a balancer, which first tells whose it is. */

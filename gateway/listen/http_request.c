@@ -57,13 +57,6 @@ static int refuse(struct http_request *request, int status, const char *text)
 	return -1;
 }
 
-/* The parser is behind the fault, how far depends on the pieces: the version is not known. */
-static int line_refuse(struct http_request *request, const char *text)
-{
-	request->parser.http_major = 0;
-	return refuse(request, 400, text);
-}
-
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
  * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
@@ -75,11 +68,16 @@ static int lines_check(struct http_request *request, const char *end)
 	int before = request->before;
 
 	while (p < end) {
-		const char *stop, *at;
+		const char *stop, *at, *wrong = NULL;
 		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
-			return line_refuse(request, "a line does not end with CR LF");
-		if (before == '\n' && (*p == ' ' || *p == '\t'))
-			return line_refuse(request, "a line begins with a space");
+			wrong = "a line does not end with CR LF";
+		else if (before == '\n' && (*p == ' ' || *p == '\t'))
+			wrong = "a line begins with a space";
+		/* The parser is behind it, how far depends on the pieces: no version is known. */
+		if (wrong) {
+			request->parser.http_major = 0;
+			return refuse(request, 400, wrong);
+		}
 		/* Nothing is wrong up to the next CR or LF. */
 		if (*p != '\r' && *p != '\n') {
 			at = p + 1;

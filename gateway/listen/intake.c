@@ -170,31 +170,37 @@ int64_t intake_text_cost(size_t len)
 	return (int64_t)(len / BYTES_OF_COST);
 }
 
-#define KEYS_AWAY "the key cannot be checked at present"
-
-static const char *refusal_text(enum answer answer)
+/*
+ * Answers a request that may not be done; NULL: one of HTTP that was not parsed. What was limited
+ * is kept for its headers.
+ */
+static void refuse(struct intake *intake, struct responder *responder, struct request *request,
+		   const struct gate_answer *refusal)
 {
-	return answer == ANSWER_UNAVAILABLE ? KEYS_AWAY : NULL;
-}
+	const char *id = request ? request->text : "";
+	enum answer answer = refusal->answer;
+	const struct limit *of = refusal->verdict.of;
+	cJSON *object;
+	char *line;
 
-/* The verdict points to the limit that refuses: to the copy of it. */
-static void limited_keep(struct intake *intake, const struct gate_answer *answer)
-{
-	const struct limit *of = answer->verdict.of;
-
-	intake->limited = *answer;
-	if (answer->answer == ANSWER_RATE_LIMITED && of)
-		intake->limited.verdict.of = intake->limited.limits + (of - answer->limits);
-}
-
-static void refuse(struct intake *intake, struct request *request, const struct gate_answer *answer)
-{
-	limited_keep(intake, answer);
-	if (answer->answer == ANSWER_RATE_LIMITED)
-		request_fail_wait(request, answer->answer, limit_retry_after_ms(&answer->verdict),
-				  NULL);
-	else
-		request_fail(request, answer->answer, refusal_text(answer->answer));
+	intake->limited = *refusal;
+	if (answer == ANSWER_RATE_LIMITED) {
+		if (of) /* in the copy */
+			intake->limited.verdict.of = intake->limited.limits +
+						     (of - refusal->limits);
+		object = checked(cJSON_CreateObject());
+		cJSON_AddNumberToObject(object, "retry_after_ms",
+					(double)limit_retry_after_ms(&refusal->verdict));
+		cJSON_AddStringToObject(object, "message", answer_text(answer));
+		line = answer_line(id, answer, NULL, object);
+	} else {
+		line = answer_message_line(id, answer,
+					   answer == ANSWER_UNAVAILABLE
+						   ? "the key cannot be checked at present"
+						   : answer_text(answer));
+	}
+	responder_line(responder, request, answer, line);
+	free(request);
 }
 
 static void asking_begin(struct intake *intake, struct connection *connection,
@@ -232,7 +238,7 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
 	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {
-		refuse(intake, request, &answer);
+		refuse(intake, responder, request, &answer);
 		return;
 	}
 	object = checked(cJSON_CreateObject());
@@ -283,7 +289,7 @@ static void admit(struct intake *intake, struct request *request)
 			gate_admit(intake->gate, request, &answer);
 	}
 	if (answer.answer != ANSWER_OK)
-		refuse(intake, request, &answer);
+		refuse(intake, request->responder, request, &answer);
 	else if (intake->inflight > intake->inflight_max ||
 		 request_is_abandoned(request, clock_monotonic_us()))
 		request_fail(request, ANSWER_BUSY, NULL);
@@ -319,7 +325,6 @@ int intake_identify(struct intake *intake, struct connection *connection, const 
 		    size_t len)
 {
 	struct gate_answer answer = { .answer = ANSWER_OK };
-	cJSON *object;
 
 	if (!intake->gate)
 		return 0;
@@ -336,19 +341,9 @@ int intake_identify(struct intake *intake, struct connection *connection, const 
 		asking_begin(intake, connection, NULL);
 		return 1;
 	}
-	limited_keep(intake, &answer);
-	if (answer.answer != ANSWER_RATE_LIMITED) {
-		intake_refuse(intake, &connection->responder, answer.answer,
-			      refusal_text(answer.answer));
-		return -1;
-	}
 	request_enter(intake);
-	object = checked(cJSON_CreateObject());
-	cJSON_AddNumberToObject(object, "retry_after_ms",
-				(double)limit_retry_after_ms(&answer.verdict));
-	cJSON_AddStringToObject(object, "message", answer_text(answer.answer));
-	responder_line(&connection->responder, NULL, answer.answer,
-		       answer_line("", answer.answer, NULL, object));
+	turns_spend(&intake->turns, COST_BAD);
+	refuse(intake, &connection->responder, NULL, &answer);
 	return -1;
 }
 
