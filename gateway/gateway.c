@@ -53,7 +53,7 @@
 
 struct gateway {
 	struct event_base *base;
-	struct gate *gate;
+	struct auth *auth;
 	struct key_records key_records;
 	struct intake *intake;
 	struct lines *lines;
@@ -326,7 +326,7 @@ static const char *gateway_trouble(const struct gateway *gateway)
 		return "draining";
 	if ((int64_t)admission_unconfirmed(gateway->admission) >= gateway->config->unconfirmed_max)
 		return "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
-	if (!gate_can_judge(gateway->gate, clock_monotonic_ms()))
+	if (!auth_can_judge(gateway->auth, clock_monotonic_ms()))
 		return "neither Redis nor PostgreSQL tells of API keys";
 	return issue_trouble(gateway);
 }
@@ -824,11 +824,11 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 		.lookup = gateway->lookup,
 		.durability = { .is_acknowledged = durability_is_acknowledged(config) }
 	};
-	gateway->gate = gate_new(config);
-	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);
+	gateway->auth = auth_new(config);
+	gateway->intake = intake_new(gateway->base, config, gateway->auth, dispatch, gateway);
 	gateway->key_records = (struct key_records){ .redis = gateway->redis,
 						     .lookup = gateway->lookup,
-						     .gate = gateway->gate,
+						     .auth = gateway->auth,
 						     .intake = gateway->intake };
 	key_records_init(&gateway->key_records);
 	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);

@@ -261,7 +261,7 @@ int main(int argc, char **argv)
 	http_origins_check(config.http_origins);
 	arrivals_check(&config);
 	tls_check(&config);
-	gate_check(&config);
+	auth_check(&config);
 	transport_check(&config, CONFIG_GATEWAY);
 	if (check_only) {
 		printf("the settings are well-formed\n");

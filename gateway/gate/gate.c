@@ -24,7 +24,7 @@ struct unix_key {
 	char id[KEY_ID_LEN + 1];
 };
 
-struct gate {
+struct auth {
 	const struct config *config;
 	struct unix_key unix_keys[UNIX_KEYS_MAX];
 	size_t unix_keys_n;
@@ -80,7 +80,7 @@ static int unix_keys_parse(const char *text, struct unix_key keys[UNIX_KEYS_MAX]
 	return 0;
 }
 
-void gate_check(const struct config *config)
+void auth_check(const struct config *config)
 {
 	struct unix_key keys[UNIX_KEYS_MAX];
 	struct token_keys *token_keys;
@@ -104,117 +104,117 @@ void gate_check(const struct config *config)
 	token_keys_free(token_keys);
 }
 
-struct gate *gate_new(const struct config *config)
+struct auth *auth_new(const struct config *config)
 {
 	const struct token_terms terms = { .issuer = config->token_issuer,
 					   .audience = config->token_audience,
 					   .leeway_ms = config->token_leeway_s * 1000 };
-	struct gate *gate = checked(calloc(1, sizeof(*gate)));
+	struct auth *auth = checked(calloc(1, sizeof(*auth)));
 
-	gate->config = config;
-	gate->is_required = strcmp(config->auth, "required") == 0;
-	gate->keys = keys_new();
-	check(unix_keys_parse(config->unix_keys, gate->unix_keys, &gate->unix_keys_n) == 0);
+	auth->config = config;
+	auth->is_required = strcmp(config->auth, "required") == 0;
+	auth->keys = keys_new();
+	check(unix_keys_parse(config->unix_keys, auth->unix_keys, &auth->unix_keys_n) == 0);
 	if (*config->token_keys) {
-		gate->tokens = tokens_new(&terms);
-		gate_reload(gate);
+		auth->tokens = tokens_new(&terms);
+		auth_reload(auth);
 	}
-	return gate;
+	return auth;
 }
 
-struct keys *gate_keys(struct gate *gate)
+struct keys *auth_keys(struct auth *auth)
 {
-	return gate->keys;
+	return auth->keys;
 }
 
-int gate_is_required(const struct gate *gate)
+int auth_is_required(const struct auth *auth)
 {
-	return gate->is_required;
+	return auth->is_required;
 }
 
-const char *gate_key_of_uid(const struct gate *gate, uid_t uid)
+const char *auth_key_of_uid(const struct auth *auth, uid_t uid)
 {
-	for (size_t i = 0; i < gate->unix_keys_n; i++)
-		if (gate->unix_keys[i].uid == uid)
-			return gate->unix_keys[i].id;
+	for (size_t i = 0; i < auth->unix_keys_n; i++)
+		if (auth->unix_keys[i].uid == uid)
+			return auth->unix_keys[i].id;
 	return NULL;
 }
 
-void gate_keys_told(struct gate *gate, int64_t now_ms)
+void auth_keys_told(struct auth *auth, int64_t now_ms)
 {
-	gate->told_ms = now_ms;
+	auth->told_ms = now_ms;
 }
 
 /* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
-static void token_keys_renew(struct gate *gate, int is_again)
+static void token_keys_renew(struct auth *auth, int is_again)
 {
-	char before[sizeof(gate->why)];
+	char before[sizeof(auth->why)];
 	struct token_keys *keys;
 
-	memcpy(before, gate->why, sizeof(before));
-	gate->stamp = key_file_stamp(gate->config->token_keys); /* before it is read */
-	keys = token_keys_load(gate->config->token_keys, gate->why);
+	memcpy(before, auth->why, sizeof(before));
+	auth->stamp = key_file_stamp(auth->config->token_keys); /* before it is read */
+	keys = token_keys_load(auth->config->token_keys, auth->why);
 	if (!keys) {
-		if (!is_again || strcmp(gate->why, before) != 0)
-			log_error("token_keys_not_loaded", LOG_S("error", gate->why));
+		if (!is_again || strcmp(auth->why, before) != 0)
+			log_error("token_keys_not_loaded", LOG_S("error", auth->why));
 		return;
 	}
-	gate->why[0] = '\0';
+	auth->why[0] = '\0';
 	log_info("token_keys_loaded", LOG_I("keys", keys->n));
-	tokens_keys_set(gate->tokens, keys);
+	tokens_keys_set(auth->tokens, keys);
 }
 
-void gate_reload(struct gate *gate)
+void auth_reload(struct auth *auth)
 {
-	if (gate->tokens)
-		token_keys_renew(gate, 0);
+	if (auth->tokens)
+		token_keys_renew(auth, 0);
 }
 
-void gate_tick(struct gate *gate, int64_t now_ms)
+void auth_tick(struct auth *auth, int64_t now_ms)
 {
 	struct key_file_stamp stamp;
 
-	if (!gate->tokens || now_ms < gate->look_ms)
+	if (!auth->tokens || now_ms < auth->look_ms)
 		return;
-	gate->look_ms = now_ms + LOOK_MS;
-	stamp = key_file_stamp(gate->config->token_keys);
-	if (memcmp(&stamp, &gate->stamp, sizeof(stamp)) != 0)
-		token_keys_renew(gate, 0);
-	else if (*gate->why)
-		token_keys_renew(gate, 1);
+	auth->look_ms = now_ms + LOOK_MS;
+	stamp = key_file_stamp(auth->config->token_keys);
+	if (memcmp(&stamp, &auth->stamp, sizeof(stamp)) != 0)
+		token_keys_renew(auth, 0);
+	else if (*auth->why)
+		token_keys_renew(auth, 1);
 }
 
 /* Whether keys can be judged: a store was asked not too long ago. */
-static int knows_keys(const struct gate *gate, int64_t now_ms)
+static int knows_keys(const struct auth *auth, int64_t now_ms)
 {
-	return gate->told_ms && now_ms - gate->told_ms <= gate->config->keys_stale_s * 1000;
+	return auth->told_ms && now_ms - auth->told_ms <= auth->config->keys_stale_s * 1000;
 }
 
-int gate_can_judge(const struct gate *gate, int64_t now_ms)
+int auth_can_judge(const struct auth *auth, int64_t now_ms)
 {
-	return !gate->is_required || knows_keys(gate, now_ms);
+	return !auth->is_required || knows_keys(auth, now_ms);
 }
 
-const char *gate_trouble(const struct gate *gate, int64_t now_ms)
+const char *auth_trouble(const struct auth *auth, int64_t now_ms)
 {
-	if (*gate->why)
-		return gate->why;
-	if (!gate_can_judge(gate, now_ms))
+	if (*auth->why)
+		return auth->why;
+	if (!auth_can_judge(auth, now_ms))
 		return "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
 	return NULL;
 }
 
-static enum answer key_identify(struct gate *gate, struct identity *identity, const char *text,
-				size_t len, int is_asked, struct gate_answer *answer)
+static enum answer key_identify(struct auth *auth, struct identity *identity, const char *text,
+				size_t len, int is_asked, struct auth_answer *answer)
 {
-	enum key_verdict verdict = keys_find(gate->keys, text, len, clock_wall_ms(),
+	enum key_verdict verdict = keys_find(auth->keys, text, len, clock_wall_ms(),
 					     &identity->grant);
 	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
 	char id[KEY_ID_LEN + 1] = "";
 
 	answer->may_be_new = is_new && is_asked == 0 &&
 			     limits_look(answer->limits, 1, clock_monotonic_us()).wait_us == 0;
-	if ((verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) ||
+	if ((verdict != KEY_FORM && !knows_keys(auth, clock_monotonic_ms())) ||
 	    (is_new && is_asked < 0)) {
 		identity_forget(identity);
 		return ANSWER_UNAVAILABLE;
@@ -230,8 +230,8 @@ static enum answer key_identify(struct gate *gate, struct identity *identity, co
 	return ANSWER_UNAUTHORIZED;
 }
 
-void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
-		   int is_asked, struct gate_answer *answer)
+void auth_identify(struct auth *auth, struct responder *responder, const char *text, size_t len,
+		   int is_asked, struct auth_answer *answer)
 {
 	struct identity *identity = &responder->identity;
 	int64_t now_us = clock_monotonic_us();
@@ -247,16 +247,16 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 					    .burst = LIMIT_WRONG_BURST };
 	answer->answer = ANSWER_UNAUTHORIZED;
 	if (len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0) {
-		answer->answer = key_identify(gate, identity, text, len, is_asked, answer);
-	} else if (gate->tokens) {
+		answer->answer = key_identify(auth, identity, text, len, is_asked, answer);
+	} else if (auth->tokens) {
 		/*
 		 * No signature is looked at if too many of this address were wrong. Keys cost a
 		 * hash only, and tokens that were verified before no more than that: who shares an
 		 * address with an attacker goes on.
 		 */
 		answer->verdict = limits_look(answer->limits, 1, now_us);
-		if (answer->verdict.wait_us == 0 || tokens_remember(gate->tokens, text, len)) {
-			verdict = tokens_verify(gate->tokens, text, len, clock_wall_ms(), &token);
+		if (answer->verdict.wait_us == 0 || tokens_remember(auth->tokens, text, len)) {
+			verdict = tokens_verify(auth->tokens, text, len, clock_wall_ms(), &token);
 			if (verdict == TOKEN_GOOD) {
 				identity->token = token_hold(token);
 				answer->answer = ANSWER_OK;
@@ -274,12 +274,12 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 		limits_take(answer->limits, 1, now_us);
 }
 
-enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id)
+enum answer auth_identify_by_id(struct auth *auth, struct responder *responder, const char *id)
 {
 	identity_forget(&responder->identity);
-	if (!knows_keys(gate, clock_monotonic_ms()))
+	if (!knows_keys(auth, clock_monotonic_ms()))
 		return ANSWER_UNAVAILABLE;
-	keys_find_by_id(gate->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
+	keys_find_by_id(auth->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
 	return ANSWER_OK;
 }
 
@@ -375,20 +375,20 @@ void key_uses_prometheus(struct evbuffer *out)
 /* What a request may do. */
 
 /* Whether what was presented is still good. */
-static enum answer identity_check(struct gate *gate, struct identity *identity)
+static enum answer identity_check(struct auth *auth, struct identity *identity)
 {
 	if (identity->grant.key) {
-		if (!knows_keys(gate, clock_monotonic_ms()))
+		if (!knows_keys(auth, clock_monotonic_ms()))
 			return ANSWER_UNAVAILABLE;
 		if (key_grant_check(&identity->grant, clock_wall_ms()) == KEY_GOOD)
 			return ANSWER_OK;
 		identity_forget(identity);
 	} else if (identity->token) {
-		if (tokens_look(gate->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)
+		if (tokens_look(auth->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)
 			return ANSWER_OK;
 		identity_forget(identity);
 	}
-	return gate->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
+	return auth->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
 }
 
 /* Whether its key or token allows the request to an authenticated caller. */
@@ -413,7 +413,7 @@ static int is_allowed(const struct identity *identity, const struct request *req
 	return !request->coupon || identity_has_coupon(identity, request->coupon);
 }
 
-static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
+static void limit_add(struct auth_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
 {
 	if (rate > 0)
 		answer->limits[answer->limits_n++] = (struct limit){
@@ -421,7 +421,7 @@ static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t
 		};
 }
 
-void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
+void auth_admit(struct auth *auth, const struct request *request, struct auth_answer *answer)
 {
 	const struct responder *responder = request->responder;
 	struct identity *identity = &request->responder->identity;
@@ -435,9 +435,9 @@ void gate_admit(struct gate *gate, const struct request *request, struct gate_an
 		limit_add(answer, LIMIT_KEY, hash_keyed(key->id, KEY_ID_LEN), key->rate);
 	if (user && !responder->is_local)
 		limit_add(answer, LIMIT_USER, hash_keyed(user->text, user->len),
-			  gate->config->rate_user);
+			  auth->config->rate_user);
 	if (!key && !responder->is_local)
-		limit_add(answer, LIMIT_ADDRESS, responder->peer, gate->config->rate_address);
+		limit_add(answer, LIMIT_ADDRESS, responder->peer, auth->config->rate_address);
 	if (answer->limits_n > 0) {
 		answer->verdict = limits_take(answer->limits, answer->limits_n,
 					      clock_monotonic_us());
@@ -446,7 +446,7 @@ void gate_admit(struct gate *gate, const struct request *request, struct gate_an
 	}
 
 	if (answer->answer == ANSWER_OK) {
-		answer->answer = identity_check(gate, identity);
+		answer->answer = identity_check(auth, identity);
 		if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
 			answer->answer = ANSWER_OK; /* it tells nothing */
 		else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
@@ -463,12 +463,12 @@ void gate_admit(struct gate *gate, const struct request *request, struct gate_an
 	}
 }
 
-enum answer gate_monitor(struct gate *gate, struct responder *responder)
+enum answer auth_monitor(struct auth *auth, struct responder *responder)
 {
 	struct identity *identity = &responder->identity;
-	enum answer answer = identity_check(gate, identity);
+	enum answer answer = identity_check(auth, identity);
 
-	if (answer != ANSWER_OK || !gate->is_required)
+	if (answer != ANSWER_OK || !auth->is_required)
 		return answer;
 	return identity->grant.key && identity->grant.key->roles & KEY_ROLE_MONITOR
 		       ? ANSWER_OK

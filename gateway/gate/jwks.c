@@ -245,7 +245,7 @@ int verifier_verify(const struct verifier *verifier, const struct digest *digest
 #define NONE_OF_OURS (-1)
 
 /* Each type of key and curve, and the algorithm of one that names none. */
-static const struct type {
+static const struct jwk_type {
 	const char *kty, *crv, *alg;
 } types[] = {
 	{ "EC", "P-256", "ES256" },      { "EC", "P-384", "ES384" },    { "EC", "P-521", "ES512" },
@@ -255,7 +255,7 @@ static const struct type {
 };
 
 /* The registered algorithms, each with the keys that it takes; `crv` NULL: of every curve. */
-static const struct use {
+static const struct jwk_use {
 	const char *alg, *kty, *crv;
 	int algorithm; /* of enum algorithm */
 } uses[] = {
@@ -322,10 +322,10 @@ static int is_same(const char *a, const char *b)
 /* The functions that read a key return NULL, or a sentence about it that begins with "its". */
 
 /* Finds what the key is for, by its type, curve and alg. */
-static const char *use_read(const cJSON *jwk, const struct use **use)
+static const char *use_read(const cJSON *jwk, const struct jwk_use **use)
 {
 	const char *kty = member_text(jwk, "kty"), *alg = member_text(jwk, "alg"), *crv = NULL;
-	const struct type *type = NULL;
+	const struct jwk_type *type = NULL;
 	int is_kty = 0, is_alg = 0;
 
 	for (size_t i = 0; i < COUNT(types) && !type; i++) {
@@ -364,7 +364,7 @@ static const char *key_read(struct token_keys *keys, const cJSON *jwk, int is_se
 	int is_enc = is_same(cJSON_GetStringValue(purpose), "enc"), verifies = 0, known = 0, n = 0;
 	struct token_key *key = &keys->list[keys->n];
 	const char *kid = member_text(jwk, "kid"), *wrong;
-	const struct use *use = NULL;
+	const struct jwk_use *use = NULL;
 
 	if (!cJSON_IsObject(jwk))
 		return "it is not an object";

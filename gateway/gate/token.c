@@ -51,7 +51,7 @@ struct tokens {
 };
 
 /* The parts of a compact JWS. */
-struct parts {
+struct jws_parts {
 	const char *header, *payload, *signature;
 	size_t header_len, payload_len, signature_len;
 };
@@ -108,19 +108,19 @@ static void cache_empty(struct tokens *tokens)
 /* The parts. */
 
 /* A compact JWS has three parts with a dot between them, none of them empty. 0, or -1. */
-static int parts_split(struct parts *parts, const char *text, size_t len)
+static int parts_split(struct jws_parts *parts, const char *text, size_t len)
 {
 	const char *end = text + len, *dot = memchr(text, '.', len), *second;
 
 	second = dot ? memchr(dot + 1, '.', (size_t)(end - dot - 1)) : NULL;
 	if (!second || memchr(second + 1, '.', (size_t)(end - second - 1)))
 		return -1;
-	*parts = (struct parts){ .header = text,
-				 .header_len = (size_t)(dot - text),
-				 .payload = dot + 1,
-				 .payload_len = (size_t)(second - dot - 1),
-				 .signature = second + 1,
-				 .signature_len = (size_t)(end - second - 1) };
+	*parts = (struct jws_parts){ .header = text,
+				     .header_len = (size_t)(dot - text),
+				     .payload = dot + 1,
+				     .payload_len = (size_t)(second - dot - 1),
+				     .signature = second + 1,
+				     .signature_len = (size_t)(end - second - 1) };
 	return parts->header_len > 0 && parts->payload_len > 0 && parts->signature_len > 0 ? 0 : -1;
 }
 
@@ -258,7 +258,7 @@ static enum token_verdict text_verify(struct tokens *tokens, const char *text, s
 	enum token_verdict verdict;
 	const cJSON *header, *claims, *coupons;
 	struct token *token;
-	struct parts parts;
+	struct jws_parts parts;
 	int coupons_n;
 	size_t n;
 

@@ -218,7 +218,7 @@ void http_connection_answer(struct http_connection *connection, const struct req
 			    int status, enum answer answer, const char *extra, const char *line,
 			    size_t len)
 {
-	const struct gate_answer *limited = intake_limited(connection->http->intake);
+	const struct auth_answer *limited = intake_limited(connection->http->intake);
 	char header[HEADER_SIZE + LIMITS_SIZE], policy[LIMIT_POLICY_SIZE], state[LIMIT_STATE_SIZE];
 	const char *retry;
 	char *problem = NULL, *at;

@@ -43,8 +43,8 @@ struct intake {
 	LIST_HEAD(, connection) holding; /* those that hold something */
 	size_t holding_n;
 	size_t held_bytes;
-	struct gate *gate; /* NULL: none */
-	struct gate_answer limited;
+	struct auth *auth; /* NULL: none */
+	struct auth_answer limited;
 	struct tls *tls; /* the same */
 	LIST_HEAD(, connection) connections;
 	LIST_HEAD(, connection) asking; /* those whose key is asked for */
@@ -76,7 +76,7 @@ static void on_turn(evutil_socket_t fd, short what, void *data)
 		event_add(intake->turn, &at_once);
 }
 
-struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
+struct intake *intake_new(struct event_base *base, const struct config *config, struct auth *auth,
 			  intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = checked(calloc(1, sizeof(*intake)));
@@ -87,7 +87,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
 	intake->inflight_max = (size_t)config->inflight_max;
 	intake->dispatch = dispatch;
 	intake->context = context;
-	intake->gate = gate;
+	intake->auth = auth;
 	intake->tls = tls_new(config);
 	turns_init(&intake->turns, turns_wake, intake);
 	intake->arrivals = arrivals_new(base, config, &intake->turns, intake->tls);
@@ -103,8 +103,8 @@ void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *cont
 
 void intake_tick(struct intake *intake, int64_t now_ms)
 {
-	if (intake->gate)
-		gate_tick(intake->gate, now_ms);
+	if (intake->auth)
+		auth_tick(intake->auth, now_ms);
 	if (!intake->tls)
 		return;
 	tls_tick(intake->tls, now_ms);
@@ -114,8 +114,8 @@ void intake_tick(struct intake *intake, int64_t now_ms)
 
 void intake_reload(struct intake *intake)
 {
-	if (intake->gate)
-		gate_reload(intake->gate);
+	if (intake->auth)
+		auth_reload(intake->auth);
 	if (intake->tls)
 		tls_reload(intake->tls);
 }
@@ -124,7 +124,7 @@ void intake_warnings(const struct intake *intake, cJSON *array)
 {
 	const char *const warnings[] = {
 		intake->tls ? tls_trouble(intake->tls) : NULL,
-		intake->gate ? gate_trouble(intake->gate, clock_monotonic_ms()) : NULL,
+		intake->auth ? auth_trouble(intake->auth, clock_monotonic_ms()) : NULL,
 	};
 
 	for (size_t i = 0; i < sizeof(warnings) / sizeof(warnings[0]); i++)
@@ -175,7 +175,7 @@ int64_t intake_text_cost(size_t len)
  * is kept for its headers.
  */
 static void refuse(struct intake *intake, struct responder *responder, struct request *request,
-		   const struct gate_answer *refusal)
+		   const struct auth_answer *refusal)
 {
 	const char *id = request ? request->text : "";
 	enum answer answer = refusal->answer;
@@ -220,15 +220,15 @@ static void asking_end(struct connection *connection)
 	LIST_REMOVE(connection, next_asking);
 }
 
-/* Authenticates the connection. `is_asked` as of gate_identify(). */
+/* Authenticates the connection. `is_asked` as of auth_identify(). */
 static void identify(struct intake *intake, struct request *request, int is_asked)
 {
 	struct responder *responder = request->responder;
-	struct gate_answer answer = { .answer = ANSWER_UNAUTHORIZED };
+	struct auth_answer answer = { .answer = ANSWER_UNAUTHORIZED };
 	cJSON *object;
 
-	if (intake->gate)
-		gate_identify(intake->gate, responder, request_code(request), request->code_len,
+	if (intake->auth)
+		auth_identify(intake->auth, responder, request_code(request), request->code_len,
 			      intake->ask ? is_asked : 1, &answer);
 	if (answer.may_be_new) {
 		asking_begin(intake, (struct connection *)responder, request);
@@ -264,7 +264,7 @@ static enum answer proof_apply(struct intake *intake, struct connection *connect
 		return ANSWER_OK;
 	}
 	return key || identity->token ? ANSWER_OK
-				      : gate_identify_by_id(intake->gate, &connection->responder,
+				      : auth_identify_by_id(intake->auth, &connection->responder,
 							    connection->proof);
 }
 
@@ -273,20 +273,20 @@ static void admit(struct intake *intake, struct request *request)
 {
 	struct connection *connection = (struct connection *)request->responder;
 	const struct identity *identity = &request->responder->identity;
-	struct gate_answer answer = { .answer = ANSWER_OK };
+	struct auth_answer answer = { .answer = ANSWER_OK };
 
-	if (intake->gate) {
+	if (intake->auth) {
 		/* The key that the connection stands for may be in a store by now: asked once. */
 		if (intake->ask && !connection->is_asked && *connection->proof &&
 		    !identity->grant.key && !identity->token &&
-		    !keys_get(gate_keys(intake->gate), connection->proof, KEY_ID_LEN)) {
+		    !keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN)) {
 			asking_begin(intake, connection, request);
 			return;
 		}
 		answer.answer = proof_apply(intake, connection);
 		request->by = identity->grant.key;
 		if (answer.answer == ANSWER_OK)
-			gate_admit(intake->gate, request, &answer);
+			auth_admit(intake->auth, request, &answer);
 	}
 	if (answer.answer != ANSWER_OK)
 		refuse(intake, request->responder, request, &answer);
@@ -324,15 +324,15 @@ void intake_keys_told(struct intake *intake, uint64_t question, int is_told)
 int intake_identify(struct intake *intake, struct connection *connection, const char *text,
 		    size_t len)
 {
-	struct gate_answer answer = { .answer = ANSWER_OK };
+	struct auth_answer answer = { .answer = ANSWER_OK };
 
-	if (!intake->gate)
+	if (!intake->auth)
 		return 0;
 	if (!text) {
 		identity_forget(&connection->responder.identity);
 		return 0;
 	}
-	gate_identify(intake->gate, &connection->responder, text, len,
+	auth_identify(intake->auth, &connection->responder, text, len,
 		      intake->ask ? connection->is_asked : 1, &answer);
 	connection->is_asked = 0;
 	if (answer.answer == ANSWER_OK)
@@ -347,7 +347,7 @@ int intake_identify(struct intake *intake, struct connection *connection, const 
 	return -1;
 }
 
-const struct gate_answer *intake_limited(const struct intake *intake)
+const struct auth_answer *intake_limited(const struct intake *intake)
 {
 	return &intake->limited;
 }
@@ -356,10 +356,10 @@ enum answer intake_monitor(struct intake *intake, struct connection *connection)
 {
 	enum answer answer;
 
-	if (!intake->gate)
+	if (!intake->auth)
 		return ANSWER_OK;
 	answer = proof_apply(intake, connection);
-	return answer == ANSWER_OK ? gate_monitor(intake->gate, &connection->responder) : answer;
+	return answer == ANSWER_OK ? auth_monitor(intake->auth, &connection->responder) : answer;
 }
 
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
@@ -406,7 +406,7 @@ void connection_open(struct connection *connection, struct intake *intake,
 	connection->arrival = *arrival;
 	connection->responder.peer = arrival->peer;
 	connection->responder.is_local = arrival->is_local;
-	connection->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
+	connection->responder.identity.is_needed = intake->auth && auth_is_required(intake->auth);
 	connection->proof_ends_ms = INT64_MAX;
 	connection->readable = checked(
 		event_new(intake->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
@@ -430,10 +430,10 @@ void connection_open(struct connection *connection, struct intake *intake,
 		connection->proof_ends_ms = clock_wall_ms() + 1000 * tls_client_expires_s(session);
 
 	/* The user of the process on the other side of a Unix socket may have a key. */
-	if (!session && intake->gate &&
+	if (!session && intake->auth &&
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0 &&
 	    peer.uid != (uid_t)-1) {
-		id = gate_key_of_uid(intake->gate, peer.uid);
+		id = auth_key_of_uid(intake->auth, peer.uid);
 		if (id)
 			memcpy(connection->proof, id, KEY_ID_LEN + 1);
 	}
@@ -504,7 +504,7 @@ void intake_keys_changed(struct intake *intake)
 		const struct api_key *key = connection->responder.identity.grant.key;
 
 		if (!key && *connection->proof)
-			key = keys_get(gate_keys(intake->gate), connection->proof, KEY_ID_LEN);
+			key = keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN);
 		next = LIST_NEXT(connection, open);
 		if (key && key->is_revoked)
 			connection_cut(connection, "its key was revoked");

@@ -40,7 +40,7 @@ struct connection {
 	uint64_t asking;
 	LIST_ENTRY(connection) next_asking;
 	struct request *asked;
-	int is_asked; /* of the request from the beginning: as gate_identify() */
+	int is_asked; /* of the request from the beginning: as auth_identify() */
 	void (*again)(struct connection *connection);
 	size_t held_bytes;
 	void (*cut)(struct connection *connection); /* closes the connection, now or soon */
@@ -56,8 +56,8 @@ struct connection {
 	int64_t proof_ends_ms;      /* by the wall clock: when a certificate has expired */
 };
 
-/* `gate` is NULL if whoever asks may do everything. TLS is by the settings. */
-struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
+/* `auth` is NULL if whoever asks may do everything. TLS is by the settings. */
+struct intake *intake_new(struct event_base *base, const struct config *config, struct auth *auth,
 			  intake_dispatch_fn *dispatch, void *context);
 
 /*
@@ -97,7 +97,7 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 int intake_identify(struct intake *intake, struct connection *connection, const char *text,
 		    size_t len);
 /* The limits that have refused the last request as rate_limited, for headers. */
-const struct gate_answer *intake_limited(const struct intake *intake);
+const struct auth_answer *intake_limited(const struct intake *intake);
 /* Whether the client may see what operators see. */
 enum answer intake_monitor(struct intake *intake, struct connection *connection);
 

@@ -15,7 +15,7 @@
 
 struct request;
 
-/* Who asks: an API key, the user of a token, or nobody that is known. gate.h changes it. */
+/* Who asks: an API key, the user of a token, or nobody that is known. auth.h changes it. */
 struct identity {
 	struct key_grant grant;    /* .key NULL: no key */
 	const struct token *token; /* held; NULL: none */
@@ -50,7 +50,7 @@ struct responder {
 	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */
 	int has_left;
 	int64_t left_waited_ms;
-	struct identity identity;  /* who asks (gate.h) */
+	struct identity identity;  /* who asks (auth.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
