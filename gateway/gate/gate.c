@@ -453,7 +453,7 @@ void auth_admit(struct auth *auth, const struct request *request, struct auth_an
 			answer->answer = ANSWER_FORBIDDEN;
 	}
 
-	/* Of the key that was there before it was found to be no longer good. */
+	/* Counts for the key that was presented, also when it is no longer good. */
 	if (key) {
 		if (*key->use == 0)
 			*key->use = key_use_place(key->id) + 1;

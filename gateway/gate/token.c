@@ -215,7 +215,7 @@ static enum token_verdict claims_read(const struct tokens *tokens, const cJSON *
 
 	/*
 	 * `iat` is no condition: RFC 7519 gives it no part in whether a token is good, and `nbf` is
-	 * there for what is to be good later. A server whose clock is ahead would stop its own sale.
+	 * there for what is to be good later. A server whose clock is ahead would stop its sale.
 	 */
 	if (date_read(member(claims, "exp"), &token->until_ms) ||
 	    (nbf && date_read(nbf, &token->from_ms)) || (iat && date_read(iat, &issued_ms)))

@@ -102,7 +102,7 @@ static void turn_pass(struct handshake *handshake)
 	turn_enter(&next->turn);
 }
 
-/* What of it is not the connection itself. */
+/* Frees everything but the connection itself. */
 static void handshake_free(struct handshake *handshake)
 {
 	struct arrivals *arrivals = handshake->arrivals;

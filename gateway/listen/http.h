@@ -39,7 +39,7 @@ struct http {
 	struct intake *intake;
 	http_ready_fn *ready;
 	void *context;
-	const struct timeval *waits[2];        /* common timeouts; of the reserve */
+	const struct timeval *waits[2];        /* common timeouts; [1] for the reserve */
 	TAILQ_HEAD(, http_connection) reserve; /* the oldest first */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */

@@ -142,7 +142,7 @@ void http_connection_reply(struct http_connection *connection, int status, const
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   status == 304 || status == 204;
 
-	/* While the gateway drains, a client has to go on elsewhere once all it sent is answered. */
+	/* While the gateway drains, a client must go elsewhere once all it sent is answered. */
 	check(connection->state == HTTP_ANSWERING);
 	if (is_reserve(connection) || connection->is_refused || intake_is_stopped(intake) ||
 	    (intake_is_draining(intake) && evbuffer_get_length(connection->base.input) == 0) ||

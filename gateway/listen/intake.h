@@ -27,33 +27,38 @@ typedef void intake_dispatch_fn(void *context, struct request *request);
  * and sets the reply of its responder, how it is served, and how it is cut.
  */
 struct connection {
-	struct responder responder; /* first: a responder is its client */
+	struct responder responder; /* first: a responder is its connection */
 	struct intake *intake;
+	struct arrival arrival;
 	struct turn turn;
 	LIST_ENTRY(connection) open;
-	LIST_ENTRY(connection) next; /* while it holds something */
+	int is_met;     /* it was read from */
+	int is_serving; /* not to be freed */
+	int is_closed;
+
+	/* Its bytes. */
+	struct event *readable;  /* pending while it is read from */
+	struct event *writable;  /* pending while the kernel takes no output */
+	struct evbuffer *input;  /* was read, and is not served yet */
+	struct evbuffer *output; /* the stream has not taken it yet */
+	size_t held_bytes;
+	LIST_ENTRY(connection) next;                /* while it holds something */
+	void (*cut)(struct connection *connection); /* closes the connection, now or soon */
+
 	/*
-	 * While stores are asked for the key that it has presented, with this question; 0: they are
-	 * not. Nothing more is taken from it. The request is that of the socket API; over HTTP it
+	 * The question to the stores for the key that it has presented; 0: none is open. Nothing
+	 * more is taken from it meanwhile. `asked` is the request of the socket API; over HTTP it
 	 * is NULL, and `again` takes the request from the beginning.
 	 */
 	uint64_t asking;
 	LIST_ENTRY(connection) next_asking;
 	struct request *asked;
-	int is_asked; /* of the request from the beginning: as auth_identify() */
+	int is_asked; /* the stores have been asked, as auth_identify() takes it */
 	void (*again)(struct connection *connection);
-	size_t held_bytes;
-	void (*cut)(struct connection *connection); /* closes the connection, now or soon */
-	struct arrival arrival;
-	struct event *readable;  /* pending while it is read from */
-	struct event *writable;  /* pending while the kernel takes no output */
-	struct evbuffer *input;  /* was read, and is not served yet */
-	struct evbuffer *output; /* that the stream has not taken */
-	int is_serving;          /* not to be freed */
-	int is_closed;
-	int is_met;                 /* it was read from */
-	char proof[KEY_ID_LEN + 1]; /* the key that a certificate or a user id stands for, or "" */
-	int64_t proof_ends_ms;      /* by the wall clock: when a certificate has expired */
+
+	/* The key that a certificate or a user id stands for, or "". */
+	char proof[KEY_ID_LEN + 1];
+	int64_t proof_ends_ms; /* by the wall clock: when a certificate has expired */
 };
 
 /* `auth` is NULL if whoever asks may do everything. TLS is by the settings. */
@@ -66,7 +71,7 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
  */
 typedef uint64_t intake_ask_fn(void *context);
 void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context);
-/* The question, and those before it, have ended; `is_told`: a store has answered. */
+/* This question and those before it have ended; `is_told`: a store has answered. */
 void intake_keys_told(struct intake *intake, uint64_t question, int is_told);
 
 /* Several times a second: looks at the files of certificates and keys. */
@@ -83,16 +88,14 @@ int intake_is_stopped(const struct intake *intake);
 
 /* The cost of a request with so much text, before its operation is known (struct turns). */
 int64_t intake_text_cost(size_t len);
-/*
- * Takes one request's text; exactly one reply follows, now or later. `op` as request_parse.
- */
+/* Takes the text of a request; exactly one reply follows, now or later. `op` as request_parse(). */
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder);
 /*
- * Authenticates the connection's next request, over HTTP: by what is presented with it, or by the
- * certificate or Unix user of the connection. NULL: nothing is presented. 0; or -1: the request is
- * refused; or 1: the stores are asked for the key, and connection->again() is called when they have
- * answered.
+ * Authenticates the next request of a connection of HTTP by the text that is presented with it;
+ * NULL: nothing is, and the certificate or the Unix user of the connection counts. Returns 0; -1:
+ * the request was refused; 1: the stores are asked for the key, and connection->again() is called
+ * when they have answered.
  */
 int intake_identify(struct intake *intake, struct connection *connection, const char *text,
 		    size_t len);
@@ -122,9 +125,9 @@ void connection_fini(struct connection *connection);
 ssize_t connection_read(struct connection *connection, char bytes[STREAM_BYTES], size_t most);
 /* Bytes of the output that are not in the kernel yet. */
 size_t connection_unsent(const struct connection *connection);
-/* Whether it has left (struct responder), for who does not read at present. */
+/* Notices whether the client has left (struct responder), while nothing is read from it. */
 void connection_look(struct connection *connection);
-/* API keys have changed: closes the connections of those that were revoked. */
+/* API keys have changed: cuts the connections whose keys were revoked. */
 void intake_keys_changed(struct intake *intake);
 
 /*
@@ -144,6 +147,7 @@ void connection_cut(struct connection *connection, const char *reason);
 /* Cuts those that hold most, while all together hold more than is allowed. */
 void intake_relieve(struct intake *intake);
 
+/* Counts a reply. */
 void intake_answered(struct intake *intake, enum answer answer);
 
 /* Whether the next answer is logged: one of COUPON_LOG_ACCESS, by chance. */
@@ -170,5 +174,5 @@ void access_log(const struct connection *connection, const struct request *reque
 size_t intake_inflight(const struct intake *intake);
 /* What all connections hold; once they are stopped, replies that are not yet in the kernel. */
 size_t intake_held_bytes(const struct intake *intake);
-/* How many a connection may have in flight, while so many have some. At least 1. */
+/* How many requests a connection may have in flight while so many have some. At least 1. */
 size_t intake_inflight_share(const struct intake *intake, size_t connections);

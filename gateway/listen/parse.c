@@ -1,6 +1,6 @@
 /*
- * From the text of a request to the request: the members of its object, of which each has a function
- * that takes it, and what they must be together.
+ * From the text of a request to the request: which members its object may have, what each of them
+ * may be, and what they must be together.
  */
 #include "gateway/listen/request.h"
 
@@ -185,8 +185,8 @@ static const char *receives_member(struct parse *parse, const cJSON *item)
 }
 
 /*
- * Takes a member. NULL, or what is allowed. Numbers and truth values may be texts, too: a query over
- * HTTP has only texts.
+ * Takes a member. Returns NULL, or what is allowed. Numbers and truth values may be texts, too: a
+ * query over HTTP has only texts.
  */
 static const char *member_take(struct parse *parse, enum member member, const cJSON *item)
 {

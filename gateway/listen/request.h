@@ -43,13 +43,12 @@ struct responder {
 		      enum answer answer, const char *line, size_t len);
 	/* What the request has beside its object, until it is parsed; or NULL. */
 	const char *key;
-	const char *trace; /* trace_context_format(), or empty */
-	const char *name;  /* X-Request-Id */
-	uint64_t peer;     /* whose connection it is (arrival.h) */
-	int is_local;      /* of this machine */
-	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */
-	int has_left;
-	int64_t left_waited_ms;
+	const char *trace;         /* trace_context_format(), or empty */
+	const char *name;          /* X-Request-Id */
+	uint64_t peer;             /* whose connection it is (arrival.h) */
+	int is_local;              /* of this machine */
+	int has_left;              /* it sends no more, and may have gone */
+	int64_t left_waited_ms;    /* so long it had waited before it was first read from */
 	struct identity identity;  /* who asks (auth.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
@@ -84,7 +83,7 @@ struct request_page {
 	struct coupon_cursor after;
 };
 
-/* What an order asks for; of OP_QUOTE only the amount and the currency. */
+/* What an order asks for; OP_QUOTE has only an amount and a currency. */
 struct request_use {
 	struct use use; /* without its action */
 	struct receive receives[];
@@ -98,8 +97,7 @@ struct request {
 	int by_receive; /* of one that it names, not of all or any of a user */
 	int names_many; /* an order names receives in an array, and so does the answer */
 	int64_t coupon;
-	struct user_id
-		user; /* OP_HOLD to OP_ROLLBACK: whose the receives must be; empty: anybody's */
+	struct user_id user; /* of OP_HOLD to OP_ROLLBACK: who must have them; empty: anybody */
 	struct receive receive;
 	struct request_page page; /* OP_COUPONS */
 	struct request_use *use;  /* OP_HOLD to OP_QUOTE, behind the text; else NULL */
@@ -124,9 +122,9 @@ void request_code_set(struct request *request, const char *code);
 extern const char *const request_ack_names[]; /* by enum request_ack */
 
 /*
- * Whether its client has left, and it has waited for so long, a second, that this client has
- * probably given up: then it is not begun, and is answered busy, for one that has only closed its
- * own side after its request.
+ * Whether its client has left, and the request has waited for a second, so that the client has
+ * probably given up. Such a request is not begun. It is answered busy, because the client may only
+ * have closed its own side.
  */
 int request_is_abandoned(const struct request *request, int64_t now_us);
 
