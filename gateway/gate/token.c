@@ -40,8 +40,7 @@ struct cached_token {
 };
 
 struct tokens {
-	char *issuer, *audience;
-	int64_t leeway_ms;
+	struct token_terms terms;
 	struct token_keys *keys; /* NULL: none yet */
 	struct json_arena *arena;
 	char bytes[TOKEN_BYTES_MAX]; /* of the part that is read */
@@ -185,14 +184,14 @@ static enum token_verdict audience_check(const struct tokens *tokens, const cJSO
 	const cJSON *one;
 
 	if (cJSON_IsString(aud))
-		return is_text(aud, tokens->audience) ? TOKEN_GOOD : TOKEN_AUDIENCE;
+		return is_text(aud, tokens->terms.audience) ? TOKEN_GOOD : TOKEN_AUDIENCE;
 	if (!cJSON_IsArray(aud))
 		return TOKEN_CLAIMS;
 	cJSON_ArrayForEach(one, aud)
 	{
 		if (!cJSON_IsString(one))
 			return TOKEN_CLAIMS;
-		if (is_text(one, tokens->audience))
+		if (is_text(one, tokens->terms.audience))
 			verdict = TOKEN_GOOD;
 	}
 	return verdict;
@@ -220,8 +219,8 @@ static enum token_verdict claims_read(const struct tokens *tokens, const cJSON *
 	if (date_read(member(claims, "exp"), &token->until_ms) ||
 	    (nbf && date_read(nbf, &token->from_ms)) || (iat && date_read(iat, &issued_ms)))
 		return TOKEN_CLAIMS;
-	token->until_ms += tokens->leeway_ms;
-	token->from_ms -= tokens->leeway_ms;
+	token->until_ms += tokens->terms.leeway_ms;
+	token->from_ms -= tokens->terms.leeway_ms;
 
 	if (!sub || user_id_parse(&token->user, sub, strlen(sub)))
 		return TOKEN_CLAIMS;
@@ -238,7 +237,7 @@ static enum token_verdict claims_read(const struct tokens *tokens, const cJSON *
 	}
 
 	verdict = audience_check(tokens, member(claims, "aud"));
-	if (verdict != TOKEN_CLAIMS && !is_text(iss, tokens->issuer))
+	if (verdict != TOKEN_CLAIMS && !is_text(iss, tokens->terms.issuer))
 		verdict = TOKEN_ISSUER;
 	return verdict;
 }
@@ -373,9 +372,7 @@ struct tokens *tokens_new(const struct token_terms *terms)
 {
 	struct tokens *tokens = checked(calloc(1, sizeof(*tokens)));
 
-	tokens->issuer = checked(strdup(terms->issuer));
-	tokens->audience = checked(strdup(terms->audience));
-	tokens->leeway_ms = terms->leeway_ms;
+	tokens->terms = *terms;
 	tokens->arena = json_arena_new();
 	json_decimals_allow(tokens->arena);
 	return tokens;
@@ -386,7 +383,5 @@ void tokens_free(struct tokens *tokens)
 	cache_empty(tokens);
 	token_keys_free(tokens->keys);
 	json_arena_free(tokens->arena);
-	free(tokens->issuer);
-	free(tokens->audience);
 	free(tokens);
 }

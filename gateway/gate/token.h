@@ -70,7 +70,7 @@ struct token_terms {
 
 struct tokens;
 
-/* Before tokens_keys_set() it finds no token good. */
+/* The texts of the terms are lent. Before tokens_keys_set() it finds no token good. */
 struct tokens *tokens_new(const struct token_terms *terms);
 void tokens_free(struct tokens *tokens);
 
