@@ -49,8 +49,8 @@ struct http {
 enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
 
 struct http_connection {
-	struct connection
-		base; /* first; its input belongs to the next requests; it is held SENDING */
+	/* First. Its input belongs to the next requests; it holds what the kernel did not take. */
+	struct connection base;
 	struct http *http;
 	TAILQ_ENTRY(http_connection) next; /* in the reserve */
 	struct event *timer; /* it has waited for its client too long, unless ANSWERING */

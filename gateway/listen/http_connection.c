@@ -32,11 +32,6 @@
 /* The id is read again for the reply, and so is traceparent, which is shorter. */
 _Static_assert(TEXT_KEPT_BYTES >= 2 * REQUEST_NAME_MAX, "an id must be kept as it grew");
 
-static int is_reserve(const struct http_connection *connection)
-{
-	return connection->base.arrival.room != ROOM_FREE;
-}
-
 /* While it is not ANSWERING, it waits for its client. */
 static void state_set(struct http_connection *connection, enum http_state state)
 {
@@ -49,7 +44,8 @@ static void state_set(struct http_connection *connection, enum http_state state)
 	check(allowed[connection->state] & 1u << state);
 	connection->state = state;
 	if (state != HTTP_ANSWERING)
-		event_add(connection->timer, connection->http->waits[is_reserve(connection)]);
+		event_add(connection->timer,
+			  connection->http->waits[connection->base.arrival.room != ROOM_FREE]);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -62,11 +58,6 @@ static void received_set(struct http_connection *connection, size_t received)
 static int is_over(const struct http *http)
 {
 	return http->received > (size_t)http->config->http_buffer_bytes;
-}
-
-static void read_wait(struct http_connection *connection)
-{
-	stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 }
 
 static void http_connection_free(struct http_connection *connection)
@@ -113,7 +104,7 @@ static void reply_sent(struct http_connection *connection)
 	if (evbuffer_get_length(connection->base.input) > 0)
 		turn_enter(&connection->base.turn);
 	else
-		read_wait(connection);
+		stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *data)
@@ -144,7 +135,8 @@ void http_connection_reply(struct http_connection *connection, int status, const
 
 	/* While the gateway drains, a client must go elsewhere once all it sent is answered. */
 	check(connection->state == HTTP_ANSWERING);
-	if (is_reserve(connection) || connection->is_refused || intake_is_stopped(intake) ||
+	if (connection->base.arrival.room != ROOM_FREE || connection->is_refused ||
+	    intake_is_stopped(intake) ||
 	    (intake_is_draining(intake) && evbuffer_get_length(connection->base.input) == 0) ||
 	    !http_should_keep_alive(parser))
 		connection->is_last = 1;
@@ -283,7 +275,7 @@ static int serve(struct turn *turn)
 	if (connection->base.is_closed || connection->state != HTTP_RECEIVING)
 		goto out;
 	if (!request->complete) {
-		read_wait(connection);
+		stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 		goto out;
 	}
 	more = !turn_affords(turn, intake_text_cost(request->texts[TEXT_BODY].len));
@@ -370,8 +362,8 @@ void http_accept(void *context, const struct arrival *arrival)
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
-	event_add(connection->timer, http->waits[is_reserve(connection)]);
-	read_wait(connection);
+	event_add(connection->timer, http->waits[connection->base.arrival.room != ROOM_FREE]);
+	stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 
 	if (arrival->room == ROOM_FULL_OF_ADDRESS)
 		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));

@@ -67,16 +67,6 @@ static void conn_hold(struct line_connection *conn)
 	connection_hold(&conn->base, conn->cut ? 0 : bytes);
 }
 
-static void conn_disconnect(struct line_connection *conn)
-{
-	if (conn->written)
-		TAILQ_REMOVE(&conn->lines->written, conn, next);
-	conn->written = 0;
-	LIST_REMOVE(conn, all);
-	connection_close(&conn->base);
-	metrics_add(METRIC_CONNECTIONS, -1);
-}
-
 /*
  * Closes the connection when it is cut or finished, and frees the object when no request refers to
  * it.
@@ -85,10 +75,8 @@ static void conn_reap(struct line_connection *conn)
 {
 	if (conn->base.is_serving)
 		return;
-	if (!conn->base.is_closed && conn->cut) {
-		conn_disconnect(conn);
-	} else if (!conn->base.is_closed && conn->ended && conn->inflight == 0 &&
-		   connection_unsent(&conn->base) == 0) {
+	if (!conn->base.is_closed && !conn->cut && conn->ended && conn->inflight == 0 &&
+	    connection_unsent(&conn->base) == 0) {
 		/*
 		 * When the gateway ends, the client is told so, and what it still sends stays
 		 * unread: a socket that is closed with bytes unread is reset, and the client may
@@ -97,7 +85,15 @@ static void conn_reap(struct line_connection *conn)
 		if (intake_is_stopped(conn->base.intake) && !conn->at_end)
 			stream_end(&conn->base.arrival.stream);
 		else
-			conn_disconnect(conn);
+			conn->cut = 1;
+	}
+	if (!conn->base.is_closed && conn->cut) {
+		if (conn->written)
+			TAILQ_REMOVE(&conn->lines->written, conn, next);
+		conn->written = 0;
+		LIST_REMOVE(conn, all);
+		connection_close(&conn->base);
+		metrics_add(METRIC_CONNECTIONS, -1);
 	}
 	if (conn->base.is_closed && conn->inflight == 0) {
 		connection_fini(&conn->base);

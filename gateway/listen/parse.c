@@ -304,20 +304,14 @@ static size_t shown_length(const char *text)
 	return n;
 }
 
-/* Always -1. */
-static int message_send(struct parse *parse, const char *message)
-{
-	responder_line(parse->request.responder, NULL, ANSWER_BAD_REQUEST,
-		       answer_message_line(parse->id, ANSWER_BAD_REQUEST, message));
-	return -1;
-}
-
-/* Sends bad_request: the member, its value and what is allowed, and returns -1. */
+/* Sends bad_request: the member, its value and what is allowed. Returns -1; 0 if `allowed` is NULL. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
 		      const char *allowed)
 {
 	char message[PARSE_WHY_SIZE], *text;
 
+	if (!allowed)
+		return 0;
 	text = value ? json_write(value) : NULL;
 	if (text)
 		snprintf(message, sizeof(message), "%s is %.*s: %s", member,
@@ -325,14 +319,9 @@ static int parse_fail(struct parse *parse, const char *member, const cJSON *valu
 	else
 		snprintf(message, sizeof(message), "%s: %s", member, allowed);
 	cJSON_free(text);
-	return message_send(parse, message);
-}
-
-/* As parse_fail(), unless `allowed` is NULL: then 0. */
-static int parse_check(struct parse *parse, const char *member, const cJSON *value,
-		       const char *allowed)
-{
-	return allowed ? parse_fail(parse, member, value, allowed) : 0;
+	responder_line(parse->request.responder, NULL, ANSWER_BAD_REQUEST,
+		       answer_message_line(parse->id, ANSWER_BAD_REQUEST, message));
+	return -1;
 }
 
 /* What the members that were seen must be together: one of some sets, with all that is needed. */
@@ -382,14 +371,14 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	struct request *request = &parse->request;
 	const struct token *token = request->responder->identity.token;
 	const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "id");
-	char message[PARSE_WHY_SIZE];
+	char name[VALUE_SHOWN + 1], why[64];
 	unsigned seen = 0;
 
 	/* An id is repeated in each error; the operation decides which members there are. */
-	if (item && parse_check(parse, "id", item, id_member(parse, item)))
+	if (item && parse_fail(parse, "id", item, id_member(parse, item)))
 		return -1;
 	item = cJSON_GetObjectItemCaseSensitive(root, "op");
-	if (item && parse_check(parse, "op", item, op_member(parse, item)))
+	if (item && parse_fail(parse, "op", item, op_member(parse, item)))
 		return -1;
 	if (request->op == OP_COUNT)
 		return parse_fail(parse, "op", NULL, "is missing");
@@ -405,14 +394,15 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		while (i < MEMBERS_N && strcmp(members[i].name, item->string) != 0)
 			i++;
 		if (i == MEMBERS_N || !(members[i].ops & OF(request->op))) {
-			snprintf(message, sizeof(message), "%.*s: no such member of %s",
-				 (int)shown_length(item->string), item->string,
+			snprintf(name, sizeof(name), "%.*s", (int)shown_length(item->string),
+				 item->string);
+			snprintf(why, sizeof(why), "no such member of %s",
 				 request_operations[request->op].name);
-			return message_send(parse, message);
+			return parse_fail(parse, name, NULL, why);
 		}
 		seen |= 1u << i;
-		if (parse_check(parse, members[i].name, i == MEMBER_TOKEN ? NULL : item,
-				member_take(parse, (enum member)i, item)))
+		if (parse_fail(parse, members[i].name, i == MEMBER_TOKEN ? NULL : item,
+			       member_take(parse, (enum member)i, item)))
 			return -1;
 	}
 
