@@ -304,7 +304,7 @@ static size_t shown_length(const char *text)
 	return n;
 }
 
-/* Sends bad_request: the member, its value, and what is allowed; NULL: nothing is wrong. 0 or -1. */
+/* Sends bad_request: the member, its value and what is allowed (NULL: all is well). 0, or -1. */
 static int parse_fail(struct parse *parse, const char *member, const cJSON *value,
 		      const char *allowed)
 {
