@@ -426,7 +426,6 @@ struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 	json_mark_skip(&text, &len);
 	root = json_parse(arena, text, len, &error);
 	array = member(root, "keys");
-	snprintf(why, KEY_FILE_WHY_SIZE, "it has no key that verifies tokens");
 	if (!root) {
 		snprintf(why, KEY_FILE_WHY_SIZE, "it is not strict JSON: %s", error);
 		goto out;
@@ -455,6 +454,8 @@ struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 			log_info("token_key_left_out", LOG_I("key", number), LOG_S("kid", kid),
 				 LOG_S("alg", left_out));
 	}
+	if (!wrong && keys->n == 0)
+		snprintf(why, KEY_FILE_WHY_SIZE, "it has no key that verifies tokens");
 out:
 	if (wrong || keys->n == 0) {
 		token_keys_free(keys);
