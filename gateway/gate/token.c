@@ -95,15 +95,6 @@ static void cached_forget(struct tokens *tokens, struct cached_token *cached)
 	free(cached);
 }
 
-static void cache_empty(struct tokens *tokens)
-{
-	for (size_t i = 0; i < TOKEN_CACHE; i++) {
-		if (tokens->ring[i])
-			cached_forget(tokens, tokens->ring[i]);
-		tokens->ring[i] = NULL;
-	}
-}
-
 /* The parts. */
 
 /* A compact JWS has three parts with a dot between them, none of them empty. 0, or -1. */
@@ -363,7 +354,11 @@ enum token_verdict tokens_look(const struct tokens *tokens, const struct token *
 
 void tokens_keys_set(struct tokens *tokens, struct token_keys *keys)
 {
-	cache_empty(tokens);
+	for (size_t i = 0; i < TOKEN_CACHE; i++) {
+		if (tokens->ring[i])
+			cached_forget(tokens, tokens->ring[i]);
+		tokens->ring[i] = NULL;
+	}
 	token_keys_free(tokens->keys);
 	tokens->keys = keys;
 }
@@ -380,8 +375,7 @@ struct tokens *tokens_new(const struct token_terms *terms)
 
 void tokens_free(struct tokens *tokens)
 {
-	cache_empty(tokens);
-	token_keys_free(tokens->keys);
+	tokens_keys_set(tokens, NULL);
 	json_arena_free(tokens->arena);
 	free(tokens);
 }

@@ -254,19 +254,17 @@ struct introduction {
 	char bytes[PROXY_HEADER_MAX];
 };
 
-static void introduction_free(struct introduction *introduction)
+/* Ends what comes before the address is known. One that has failed is closed. */
+static void introduction_end(struct introduction *introduction, int has_failed)
 {
+	if (has_failed) {
+		metrics_add(METRIC_PROXY_FAILED, 1);
+		stream_close(&introduction->stream);
+	}
 	introduction->listening->arrivals->handshaking--;
 	event_free(introduction->readable);
 	event_free(introduction->timer);
 	free(introduction);
-}
-
-static void introduction_fail(struct introduction *introduction)
-{
-	metrics_add(METRIC_PROXY_FAILED, 1);
-	stream_close(&introduction->stream);
-	introduction_free(introduction);
 }
 
 static void on_introduction(evutil_socket_t fd, short what, void *data)
@@ -288,7 +286,7 @@ static void on_introduction(evutil_socket_t fd, short what, void *data)
 		result = proxy_parse(introduction->bytes, introduction->len, &header);
 	}
 	if (result == PROXY_MALFORMED)
-		introduction_fail(introduction);
+		introduction_end(introduction, 1);
 	if (result != PROXY_HEADER)
 		return;
 
@@ -296,7 +294,7 @@ static void on_introduction(evutil_socket_t fd, short what, void *data)
 		from = header.from;
 	stream_put_back(&arrival.stream, introduction->bytes + header.len,
 			introduction->len - header.len);
-	introduction_free(introduction);
+	introduction_end(introduction, 0);
 	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 }
 
@@ -304,7 +302,7 @@ static void on_introduction_late(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
 	(void)what;
-	introduction_fail(data);
+	introduction_end(data, 1);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,

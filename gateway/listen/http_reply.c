@@ -33,12 +33,6 @@
 	"\r\nAccess-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, " \
 	"WWW-Authenticate, X-Request-Id"
 
-static char *bytes_append(char *at, const char *bytes, size_t len)
-{
-	memcpy(at, bytes, len);
-	return at + len;
-}
-
 void http_ids_init(struct http_ids *ids)
 {
 	uint64_t process;
@@ -90,7 +84,7 @@ static char *id_append(char *at, struct http_connection *connection)
 			++*digit;
 	}
 	manner->has_id = 1;
-	return bytes_append(at, ids->text, sizeof(ids->text) - 1);
+	return mempcpy(at, ids->text, sizeof(ids->text) - 1);
 }
 
 size_t http_head_write(struct http_connection *connection, int status, const char *type,
@@ -121,7 +115,7 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 		at = text_append(text_append(at, "\r\n"), extra);
 	if (manner->origin) {
 		at = text_append(at, "\r\nAccess-Control-Allow-Origin: ");
-		at = bytes_append(at, manner->origin, manner->origin_len);
+		at = mempcpy(at, manner->origin, manner->origin_len);
 		at = text_append(at, parser->method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
 	}
 
@@ -175,10 +169,10 @@ static char *problem_text(int status, enum answer answer, const char *line, size
 			 is_own ? answer_text(answer) : http_status_str((enum http_status)status));
 	at = number_append(text_append(at, "\",\"status\":"), status);
 	at = text_append(at, ",\"detail\":");
-	at = bytes_append(at, detail, (size_t)(detail_end - detail) + 1);
-	at = bytes_append(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
+	at = mempcpy(at, detail, (size_t)(detail_end - detail) + 1);
+	at = mempcpy(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
 	at = text_append(at, ",\"answer\":");
-	at = bytes_append(at, rest, (size_t)(end - rest));
+	at = mempcpy(at, rest, (size_t)(end - rest));
 	*text_len = (size_t)(at - text);
 	return text;
 }

@@ -140,11 +140,6 @@ static const struct {
 
 #define PROTOCOL_MAX 2 /* UNSPEC, STREAM, DGRAM */
 
-static size_t length_read(const unsigned char *bytes)
-{
-	return (size_t)bytes[0] << 8 | bytes[1];
-}
-
 /* CRC-32C of RFC 4960, appendix B, bit by bit: for some hundred bytes of a connection. */
 static uint32_t crc_add(uint32_t crc, const unsigned char *bytes, size_t len)
 {
@@ -186,7 +181,7 @@ static enum proxy_result binary_parse(const unsigned char *bytes, size_t len,
 		return PROXY_MALFORMED;
 	if (len < HEAD_BYTES)
 		return PROXY_MORE;
-	header->len = HEAD_BYTES + length_read(bytes + AT_LEN);
+	header->len = HEAD_BYTES + ((size_t)bytes[AT_LEN] << 8 | bytes[AT_LEN + 1]);
 	if (header->len > PROXY_HEADER_MAX)
 		return PROXY_MALFORMED;
 	if (len < header->len)
@@ -215,7 +210,7 @@ static enum proxy_result binary_parse(const unsigned char *bytes, size_t len,
 
 		if (header->len - at < TLV_HEAD_BYTES)
 			return PROXY_MALFORMED;
-		value_len = length_read(bytes + at + 1);
+		value_len = (size_t)bytes[at + 1] << 8 | bytes[at + 2];
 		if (value_len > header->len - at - TLV_HEAD_BYTES)
 			return PROXY_MALFORMED;
 		if (bytes[at] == TLV_CRC32C &&

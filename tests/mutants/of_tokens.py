@@ -113,8 +113,8 @@ MUTANTS = [
         "tokens",
         "the tokens that are forgotten with their keys",
         "gateway/gate/token.c",
-        "\tcache_empty(tokens);\n\ttoken_keys_free(tokens->keys);\n\ttokens->keys = keys;\n",
-        "\ttoken_keys_free(tokens->keys);\n\ttokens->keys = keys;\n",
+        "\t\t\tcached_forget(tokens, tokens->ring[i]);\n\t\ttokens->ring[i] = NULL;\n",
+        "\t\t\tcontinue;\n\t\ttokens->ring[i] = NULL;\n",
         CLAIMS + "test_new_keys",
     ),
     mutant(
