@@ -38,10 +38,10 @@ void auth_tick(struct auth *auth, int64_t now_ms);
 void auth_reload(struct auth *auth);
 /* Whether it can say whose a request is: no key is needed, or a store has told of keys. */
 int auth_can_judge(const struct auth *auth, int64_t now_ms);
-/* Why it is not in use, or why keys cannot be judged; NULL: all is well. */
+/* Why the file of token keys is not in use, or why keys cannot be judged; NULL: all is well. */
 const char *auth_trouble(const struct auth *auth, int64_t now_ms);
 
-/* What came of it. Only with ANSWER_RATE_LIMITED the verdict says how long to wait. */
+/* The verdict about a request. Only with ANSWER_RATE_LIMITED it says how long to wait. */
 struct auth_answer {
 	enum answer answer;
 	int may_be_new;                   /* auth_identify(): a key that a store may have by now */
@@ -76,8 +76,9 @@ void auth_admit(struct auth *auth, const struct request *request, struct auth_an
 enum answer auth_monitor(struct auth *auth, struct responder *responder);
 
 /*
- * How often each API key was used, and when last: metrics of a gateway, over all its processes. Of
- * the first KEY_USES_MAX keys that were used since it started; the others are one, KEY_USE_OTHERS.
+ * How often each API key was used, and when last: metrics of a gateway, over all its processes. The
+ * first KEY_USES_MAX keys that are used after the start have an entry each; the others share one,
+ * KEY_USE_OTHERS.
  */
 
 #define KEY_USES_MAX 1000
