@@ -51,12 +51,14 @@ struct auth_answer {
 };
 
 /*
- * Replaces the identity of the responder by that of a text, a key or a token. ANSWER_OK, or the
- * reason why it is nobody's now: ANSWER_UNAUTHORIZED, ANSWER_RATE_LIMITED, or ANSWER_UNAVAILABLE if
- * it is a key and no store can be asked. A key that is not known, or has another secret, may have
- * been made just now: `may_be_new` says that the caller should ask the stores, and call again with
- * `is_asked`. Not for an address that has presented too many wrong ones. -1 as `is_asked`: the
- * stores were asked in vain, so the answer is ANSWER_UNAVAILABLE.
+ * Replaces the identity of the responder by the one that a text, a key or a token, proves. The
+ * answer is ANSWER_OK, or the reason why the responder is nobody's now: ANSWER_UNAUTHORIZED,
+ * ANSWER_RATE_LIMITED, or ANSWER_UNAVAILABLE for a key while no store can be asked.
+ *
+ * A key that is not known, or has another secret, may have been made just now. Then `may_be_new` is
+ * set, unless the address has presented too many wrong ones: the caller asks the stores, and calls
+ * again with `is_asked` 1; or -1 if they were asked in vain, for which the answer is
+ * ANSWER_UNAVAILABLE.
  */
 void auth_identify(struct auth *auth, struct responder *responder, const char *text, size_t len,
 		   int is_asked, struct auth_answer *answer);
