@@ -41,22 +41,6 @@ void http_ids_init(struct http_ids *ids)
 	snprintf(ids->text, sizeof(ids->text), "%016llx-%014d", (unsigned long long)process, 0);
 }
 
-/* Formatted once a second. */
-static const char *date(void)
-{
-	static _Thread_local char text[64];
-	static _Thread_local time_t formatted;
-	time_t now = time(NULL);
-	struct tm tm;
-
-	if (now == formatted)
-		return text;
-	gmtime_r(&now, &tm);
-	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-	formatted = now;
-	return text;
-}
-
 const char *http_request_name(const struct http_request *request)
 {
 	const char *id = request->complete ? http_request_one(request, TEXT_REQUEST_ID) : NULL;
@@ -90,6 +74,8 @@ static char *id_append(char *at, struct http_connection *connection)
 size_t http_head_write(struct http_connection *connection, int status, const char *type,
 		       const char *extra, size_t len, char out[HTTP_HEAD_SIZE])
 {
+	static _Thread_local char date[64]; /* formatted once a second */
+	static _Thread_local time_t formatted;
 	const struct http_request *request = &connection->request;
 	const http_parser *parser = &request->parser;
 	const struct http_manner *manner = &request->reply;
@@ -97,7 +83,14 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 	int by_origin = *connection->http->config->http_origins != '\0';
 	int by_accept = status >= 400 && request->complete;
 	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
+	time_t now = time(NULL);
+	struct tm tm;
 
+	if (now != formatted) {
+		gmtime_r(&now, &tm);
+		strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		formatted = now;
+	}
 	check(strlen(type) < TYPE_SIZE && (!extra || strlen(extra) < HEADER_SIZE + LIMITS_SIZE));
 	at = text_append(number_append(at, status), " ");
 	at = text_append(at, http_status_str((enum http_status)status));
@@ -105,7 +98,7 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 		at = text_append(text_append(at, "\r\nContent-Type: "), type);
 		at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)len);
 	}
-	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = text_append(text_append(at, "\r\nDate: "), date);
 	at = id_append(text_append(at, "\r\nX-Request-Id: "), connection);
 	if (connection->is_last)
 		at = text_append(at, "\r\nConnection: close");
