@@ -18,7 +18,7 @@
 #include "gateway/gate/gate.h"
 #include "gateway/listen/http.h"
 #include "gateway/listen/intake.h"
-#include "gateway/listen/server.h"
+#include "gateway/listen/lines.h"
 #include "gateway/metrics.h"
 #include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
@@ -51,10 +51,10 @@
 
 struct gateway {
 	struct event_base *base;
-	struct gate *gate;
+	struct auth *auth;
 	struct key_records key_records;
 	struct intake *intake;
-	struct server *server;
+	struct lines *lines;
 	struct http *http;
 	struct redis_pool *redis;
 	struct replicas *replicas; /* NULL: none are waited for */
@@ -219,7 +219,7 @@ static void stop(struct gateway *gateway, int signal)
 	gateway->stop_by_ms = gateway->stop_ms + GATEWAY_FINISH_MS;
 	copies_hurry(gateway->copies);
 	intake_stop(gateway->intake);
-	server_stop(gateway->server);
+	lines_stop(gateway->lines);
 }
 
 static void tick(struct gateway *gateway)
@@ -304,7 +304,7 @@ static int ready(void *context, cJSON **body)
 	else if ((int64_t)admission_unconfirmed(gateway->admission) >=
 		 gateway->config->unconfirmed_max)
 		own = "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
-	else if (!gate_can_judge(gateway->gate, clock_monotonic_ms()))
+	else if (!auth_can_judge(gateway->auth, clock_monotonic_ms()))
 		own = "neither Redis nor PostgreSQL tells of API keys";
 	else
 		own = issue_trouble(gateway);
@@ -677,15 +677,15 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	};
 
 	/* Clients, and who they are. */
-	gateway->gate = gate_new(config);
-	gateway->intake = intake_new(gateway->base, config, gateway->gate, dispatch, gateway);
+	gateway->auth = auth_new(config);
+	gateway->intake = intake_new(gateway->base, config, gateway->auth, dispatch, gateway);
 	gateway->key_records = (struct key_records){ .redis = gateway->redis,
 						     .lookup = gateway->lookup,
-						     .gate = gateway->gate,
+						     .auth = gateway->auth,
 						     .intake = gateway->intake };
 	key_records_init(&gateway->key_records);
 	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);
-	gateway->server = server_new(gateway->base, config, gateway->intake);
+	gateway->lines = lines_new(gateway->base, config, gateway->intake);
 	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
 }
 
@@ -697,7 +697,7 @@ static void accept_pause_count(void)
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	static struct gateway gateway; /* what it has is freed with the process */
-	struct arrivals_listener listener = { .take = server_accept };
+	struct arrivals_listener listener = { .take = lines_accept };
 	struct arrivals *arrivals;
 	int publisher_fd;
 
@@ -705,7 +705,7 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 
 	listener_on_pause(accept_pause_count);
 	arrivals = intake_arrivals(gateway.intake);
-	listener.context = gateway.server;
+	listener.context = gateway.lines;
 	for (int i = 0; i < GATEWAY_LISTENERS_MAX; i++) {
 		listener.fd = sockets->api[i];
 		listener.protocol = i == 0 ? "couponmq" : NULL;

@@ -1,7 +1,7 @@
 /*
  * One gateway process: the parts wired together around one event loop.
  *
- *	clients ─▶ server, http ─▶ intake ─▶ admission ─▶ redis_pool ═ Redis
+ *	clients ─▶ lines, http ──▶ intake ─▶ admission ─▶ redis_pool ═ Redis
  *	                                  ├─▶ status ─▶ lookup ═ PostgreSQL
  *	                                  ├─▶ use_requests ─▶ publisher
  *	                                  ├─▶ claim ─▶ admission, and lookup ═ PostgreSQL

@@ -18,7 +18,6 @@
 #include "gateway/admit/coupon_table.h"
 #include "gateway/claim/attempts.h"
 #include "gateway/gate/gate.h"
-#include "gateway/gate/key_use.h"
 #include "gateway/gate/limits.h"
 #include "gateway/gateway.h"
 #include "gateway/listen/arrival.h"
@@ -307,7 +306,7 @@ int main(int argc, char **argv)
 	http_origins_check(config.http_origins);
 	arrivals_check(&config);
 	tls_check(&config);
-	gate_check(&config);
+	auth_check(&config);
 	transport_check(&config, CONFIG_GATEWAY);
 	if (check_only) {
 		printf("the settings are well-formed\n");

@@ -4,13 +4,16 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log/log.h"
+#include "common/keys.h"
 #include "common/program/key_file.h"
-#include "gateway/gate/key_use.h"
+#include "common/serve/metrics.h"
 #include "gateway/metrics.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define LOOK_MS 1000
 #define UNIX_KEYS_MAX 64
@@ -21,7 +24,7 @@ struct unix_key {
 	char id[KEY_ID_LEN + 1];
 };
 
-struct gate {
+struct auth {
 	const struct config *config;
 	struct unix_key unix_keys[UNIX_KEYS_MAX];
 	size_t unix_keys_n;
@@ -77,9 +80,11 @@ static int unix_keys_parse(const char *text, struct unix_key keys[UNIX_KEYS_MAX]
 	return 0;
 }
 
-void gate_check(const struct config *config)
+void auth_check(const struct config *config)
 {
 	struct unix_key keys[UNIX_KEYS_MAX];
+	struct token_keys *token_keys;
+	char why[KEY_FILE_WHY_SIZE];
 	size_t n;
 
 	if (unix_keys_parse(config->unix_keys, keys, &n))
@@ -88,127 +93,128 @@ void gate_check(const struct config *config)
 			  config->unix_keys, UNIX_KEYS_MAX);
 	if (strcmp(config->auth, "off") != 0 && strcmp(config->auth, "required") != 0)
 		log_fatal("COUPON_AUTH is \"%s\": allowed are off and required", config->auth);
-	tokens_check(config);
+	if (!*config->token_keys)
+		return;
+	if (!*config->token_issuer || !*config->token_audience)
+		log_fatal("COUPON_TOKEN_KEYS is set: COUPON_TOKEN_ISSUER and "
+			  "COUPON_TOKEN_AUDIENCE are needed with it");
+	token_keys = token_keys_load(config->token_keys, why);
+	if (!token_keys)
+		log_fatal("COUPON_TOKEN_KEYS: %s", why);
+	token_keys_free(token_keys);
 }
 
-struct gate *gate_new(const struct config *config)
+struct auth *auth_new(const struct config *config)
 {
 	const struct token_terms terms = { .issuer = config->token_issuer,
 					   .audience = config->token_audience,
 					   .leeway_ms = config->token_leeway_s * 1000 };
-	struct gate *gate = checked(calloc(1, sizeof(*gate)));
+	struct auth *auth = checked(calloc(1, sizeof(*auth)));
 
-	gate->config = config;
-	gate->is_required = strcmp(config->auth, "required") == 0;
-	gate->keys = keys_new();
-	check(unix_keys_parse(config->unix_keys, gate->unix_keys, &gate->unix_keys_n) == 0);
+	auth->config = config;
+	auth->is_required = strcmp(config->auth, "required") == 0;
+	auth->keys = keys_new();
+	check(unix_keys_parse(config->unix_keys, auth->unix_keys, &auth->unix_keys_n) == 0);
 	if (*config->token_keys) {
-		gate->tokens = tokens_new(&terms);
-		gate_reload(gate);
+		auth->tokens = tokens_new(&terms);
+		auth_reload(auth);
 	}
-	return gate;
+	return auth;
 }
 
-struct keys *gate_keys(struct gate *gate)
+struct keys *auth_keys(struct auth *auth)
 {
-	return gate->keys;
+	return auth->keys;
 }
 
-int gate_is_required(const struct gate *gate)
+int auth_is_required(const struct auth *auth)
 {
-	return gate->is_required;
+	return auth->is_required;
 }
 
-const char *gate_key_of_uid(const struct gate *gate, uid_t uid)
+const char *auth_key_of_uid(const struct auth *auth, uid_t uid)
 {
-	for (size_t i = 0; i < gate->unix_keys_n; i++)
-		if (gate->unix_keys[i].uid == uid)
-			return gate->unix_keys[i].id;
+	for (size_t i = 0; i < auth->unix_keys_n; i++)
+		if (auth->unix_keys[i].uid == uid)
+			return auth->unix_keys[i].id;
 	return NULL;
 }
 
-void gate_keys_told(struct gate *gate, int64_t now_ms)
+void auth_keys_told(struct auth *auth, int64_t now_ms)
 {
-	gate->told_ms = now_ms;
+	auth->told_ms = now_ms;
 }
 
 /* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
-static void token_keys_renew(struct gate *gate, int is_again)
+static void token_keys_renew(struct auth *auth, int is_again)
 {
-	char before[sizeof(gate->why)];
+	char before[sizeof(auth->why)];
 	struct token_keys *keys;
 
-	memcpy(before, gate->why, sizeof(before));
-	gate->stamp = key_file_stamp(gate->config->token_keys); /* before it is read */
-	keys = token_keys_load(gate->config->token_keys, gate->why);
+	memcpy(before, auth->why, sizeof(before));
+	auth->stamp = key_file_stamp(auth->config->token_keys); /* before it is read */
+	keys = token_keys_load(auth->config->token_keys, auth->why);
 	if (!keys) {
-		if (!is_again || strcmp(gate->why, before) != 0)
-			log_error("token_keys_not_loaded", LOG_S("error", gate->why));
+		if (!is_again || strcmp(auth->why, before) != 0)
+			log_error("token_keys_not_loaded", LOG_S("error", auth->why));
 		return;
 	}
-	gate->why[0] = '\0';
+	auth->why[0] = '\0';
 	log_info("token_keys_loaded", LOG_I("keys", keys->n));
-	tokens_keys_set(gate->tokens, keys);
+	tokens_keys_set(auth->tokens, keys);
 }
 
-void gate_reload(struct gate *gate)
+void auth_reload(struct auth *auth)
 {
-	if (gate->tokens)
-		token_keys_renew(gate, 0);
+	if (auth->tokens)
+		token_keys_renew(auth, 0);
 }
 
-void gate_tick(struct gate *gate, int64_t now_ms)
+void auth_tick(struct auth *auth, int64_t now_ms)
 {
 	struct key_file_stamp stamp;
 
-	if (!gate->tokens || now_ms < gate->look_ms)
+	if (!auth->tokens || now_ms < auth->look_ms)
 		return;
-	gate->look_ms = now_ms + LOOK_MS;
-	stamp = key_file_stamp(gate->config->token_keys);
-	if (memcmp(&stamp, &gate->stamp, sizeof(stamp)) != 0)
-		token_keys_renew(gate, 0);
-	else if (*gate->why)
-		token_keys_renew(gate, 1);
+	auth->look_ms = now_ms + LOOK_MS;
+	stamp = key_file_stamp(auth->config->token_keys);
+	if (memcmp(&stamp, &auth->stamp, sizeof(stamp)) != 0)
+		token_keys_renew(auth, 0);
+	else if (*auth->why)
+		token_keys_renew(auth, 1);
 }
 
 /* Whether keys can be judged: a store was asked not too long ago. */
-static int knows_keys(const struct gate *gate, int64_t now_ms)
+static int knows_keys(const struct auth *auth, int64_t now_ms)
 {
-	return gate->told_ms && now_ms - gate->told_ms <= gate->config->keys_stale_s * 1000;
+	return auth->told_ms && now_ms - auth->told_ms <= auth->config->keys_stale_s * 1000;
 }
 
-int gate_can_judge(const struct gate *gate, int64_t now_ms)
+int auth_can_judge(const struct auth *auth, int64_t now_ms)
 {
-	return !gate->is_required || knows_keys(gate, now_ms);
+	return !auth->is_required || knows_keys(auth, now_ms);
 }
 
-const char *gate_trouble(const struct gate *gate, int64_t now_ms)
+const char *auth_trouble(const struct auth *auth, int64_t now_ms)
 {
-	if (*gate->why)
-		return gate->why;
-	if (!gate_can_judge(gate, now_ms))
+	if (*auth->why)
+		return auth->why;
+	if (!auth_can_judge(auth, now_ms))
 		return "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
 	return NULL;
 }
 
-void identity_forget(struct identity *identity)
+static enum answer key_identify(struct auth *auth, struct identity *identity, const char *text,
+				size_t len, int is_asked, struct auth_answer *answer)
 {
-	token_drop(identity->token);
-	identity->token = NULL;
-	memset(&identity->grant, 0, sizeof(identity->grant));
-}
-
-static enum answer key_identify(struct gate *gate, struct identity *identity, const char *text,
-				size_t len, int is_asked, struct gate_answer *answer)
-{
-	enum key_verdict verdict = keys_find(gate->keys, text, len, clock_wall_ms(),
+	enum key_verdict verdict = keys_find(auth->keys, text, len, clock_wall_ms(),
 					     &identity->grant);
 	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
 	char id[KEY_ID_LEN + 1] = "";
 
 	answer->may_be_new = is_new && is_asked == 0 &&
 			     limits_look(answer->limits, 1, clock_monotonic_us()).wait_us == 0;
-	if ((verdict != KEY_FORM && !knows_keys(gate, clock_monotonic_ms())) ||
+	if ((verdict != KEY_FORM && !knows_keys(auth, clock_monotonic_ms())) ||
 	    (is_new && is_asked < 0)) {
 		identity_forget(identity);
 		return ANSWER_UNAVAILABLE;
@@ -224,43 +230,13 @@ static enum answer key_identify(struct gate *gate, struct identity *identity, co
 	return ANSWER_UNAUTHORIZED;
 }
 
-static enum answer token_identify(struct gate *gate, struct identity *identity, const char *text,
-				  size_t len)
-{
-	const struct token *token;
-	enum token_verdict verdict = tokens_verify(gate->tokens, text, len, clock_wall_ms(),
-						   &token);
-
-	if (verdict == TOKEN_GOOD) {
-		identity->token = token_hold(token);
-		return ANSWER_OK;
-	}
-	metrics_add(METRIC_AUTH_TOKEN_WRONG, 1);
-	log_info("token_refused", LOG_S("verdict", token_verdict_kind(verdict)));
-	return ANSWER_UNAUTHORIZED;
-}
-
-/*
- * Whether a signature is not looked at, because too many of this address were wrong. Keys cost a
- * hash only, and tokens that were verified before no more than that: who shares an address with an
- * attacker goes on.
- */
-static int is_held_back(const struct gate *gate, const char *text, size_t len,
-			struct gate_answer *answer, int64_t now_us)
-{
-	answer->verdict = limits_look(answer->limits, 1, now_us);
-	if (answer->verdict.wait_us == 0 || tokens_remember(gate->tokens, text, len))
-		return 0;
-	metrics_add(METRIC_AUTH_HELD_BACK, 1);
-	return 1;
-}
-
-void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
-		   int is_asked, struct gate_answer *answer)
+void auth_identify(struct auth *auth, struct responder *responder, const char *text, size_t len,
+		   int is_asked, struct auth_answer *answer)
 {
 	struct identity *identity = &responder->identity;
 	int64_t now_us = clock_monotonic_us();
-	int is_key;
+	enum token_verdict verdict;
+	const struct token *token;
 
 	identity_forget(identity);
 	answer->may_be_new = 0;
@@ -269,69 +245,158 @@ void gate_identify(struct gate *gate, struct responder *responder, const char *t
 					    .key = responder->peer,
 					    .rate = LIMIT_WRONG_RATE,
 					    .burst = LIMIT_WRONG_BURST };
-	is_key = len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0;
-	if (is_key)
-		answer->answer = key_identify(gate, identity, text, len, is_asked, answer);
-	else if (!gate->tokens)
-		answer->answer = ANSWER_UNAUTHORIZED;
-	else if (is_held_back(gate, text, len, answer, now_us))
-		answer->answer = ANSWER_RATE_LIMITED;
-	else
-		answer->answer = token_identify(gate, identity, text, len);
+	answer->answer = ANSWER_UNAUTHORIZED;
+	if (len >= strlen(KEY_PREFIX) && memcmp(text, KEY_PREFIX, strlen(KEY_PREFIX)) == 0) {
+		answer->answer = key_identify(auth, identity, text, len, is_asked, answer);
+	} else if (auth->tokens) {
+		/*
+		 * No signature is looked at if too many of this address were wrong. Keys cost a
+		 * hash only, and tokens that were verified before no more than that: who shares an
+		 * address with an attacker goes on.
+		 */
+		answer->verdict = limits_look(answer->limits, 1, now_us);
+		if (answer->verdict.wait_us == 0 || tokens_remember(auth->tokens, text, len)) {
+			verdict = tokens_verify(auth->tokens, text, len, clock_wall_ms(), &token);
+			if (verdict == TOKEN_GOOD) {
+				identity->token = token_hold(token);
+				answer->answer = ANSWER_OK;
+			} else {
+				metrics_add(METRIC_AUTH_TOKEN_WRONG, 1);
+				log_info("token_refused",
+					 LOG_S("verdict", token_verdict_kind(verdict)));
+			}
+		} else {
+			metrics_add(METRIC_AUTH_HELD_BACK, 1);
+			answer->answer = ANSWER_RATE_LIMITED;
+		}
+	}
 	if (answer->answer == ANSWER_UNAUTHORIZED && !answer->may_be_new)
 		limits_take(answer->limits, 1, now_us);
 }
 
-enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id)
+enum answer auth_identify_by_id(struct auth *auth, struct responder *responder, const char *id)
 {
 	identity_forget(&responder->identity);
-	if (!knows_keys(gate, clock_monotonic_ms()))
+	if (!knows_keys(auth, clock_monotonic_ms()))
 		return ANSWER_UNAVAILABLE;
-	keys_find_by_id(gate->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
+	keys_find_by_id(auth->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
 	return ANSWER_OK;
 }
 
+/* The uses of API keys. */
+
+#define DIGIT_BITS 5
+#define DIGIT_MASK ((1U << DIGIT_BITS) - 1)
+
+struct key_counters {
+	atomic_uint_least64_t id; /* its digits, behind a 1; 0: of no key yet */
+	atomic_uint_least64_t requests;
+	atomic_uint_least64_t refused;
+	atomic_int_least64_t last_ms; /* wall clock */
+};
+
+/* Shared; the last one is that of the others. They are taken in order, and never given back. */
+static struct key_counters *key_counters;
+
+void key_uses_init(void)
+{
+	void *memory = mmap(NULL, (KEY_USES_MAX + 1) * sizeof(*key_counters),
+			    PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	check(memory != MAP_FAILED);
+	key_counters = memory;
+}
+
+size_t key_use_place(const char *id)
+{
+	uint64_t number = 1;
+	size_t place;
+
+	for (size_t i = 0; i < KEY_ID_LEN; i++) {
+		const char *digit = memchr(KEY_ID_DIGITS, id[i], strlen(KEY_ID_DIGITS));
+
+		check(digit != NULL);
+		number = number << DIGIT_BITS | (uint64_t)(digit - KEY_ID_DIGITS);
+	}
+	for (place = 0; place < KEY_USES_MAX; place++) {
+		uint64_t there = 0;
+
+		if (atomic_compare_exchange_strong(&key_counters[place].id, &there, number) ||
+		    there == number)
+			break;
+	}
+	return place;
+}
+
+void key_use(size_t place, int64_t now_ms, int is_refused)
+{
+	struct key_counters *counters = &key_counters[place];
+
+	atomic_fetch_add_explicit(&counters->requests, 1, memory_order_relaxed);
+	if (is_refused)
+		atomic_fetch_add_explicit(&counters->refused, 1, memory_order_relaxed);
+	atomic_store_explicit(&counters->last_ms, now_ms, memory_order_relaxed);
+}
+
+void key_uses_prometheus(struct evbuffer *out)
+{
+	static const struct {
+		const char *name, *type, *help;
+	} metrics[] = {
+		{ "key_requests_total", "counter", "Requests with an API key, by its id." },
+		{ "key_refused_total", "counter",
+		  "Of these, refused by the key's roles, coupons or rate." },
+		{ "key_last_used_seconds", "gauge",
+		  "When the API key was used last, as Unix time." },
+	};
+
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+		exposition_head(out, metrics[i].name, metrics[i].type, metrics[i].help);
+		for (size_t place = 0; place <= KEY_USES_MAX; place++) {
+			struct key_counters *counters = &key_counters[place];
+			const double values[] = { (double)atomic_load(&counters->requests),
+						  (double)atomic_load(&counters->refused),
+						  (double)atomic_load(&counters->last_ms) / 1000 };
+			uint64_t number = atomic_load(&counters->id);
+			char id[KEY_ID_LEN + 1] = "";
+
+			if (values[2] == 0)
+				continue;
+			for (size_t at = KEY_ID_LEN; at-- > 0; number >>= DIGIT_BITS)
+				id[at] = KEY_ID_DIGITS[number & DIGIT_MASK];
+			check(evbuffer_add_printf(out, "couponmq_%s{key=\"%s\"} %.17g\n",
+						  metrics[i].name,
+						  place < KEY_USES_MAX ? id : KEY_USE_OTHERS,
+						  values[i]) > 0);
+		}
+	}
+}
+
+/* What a request may do. */
+
 /* Whether what was presented is still good. */
-static enum answer identity_check(struct gate *gate, struct identity *identity)
+static enum answer identity_check(struct auth *auth, struct identity *identity)
 {
 	if (identity->grant.key) {
-		if (!knows_keys(gate, clock_monotonic_ms()))
+		if (!knows_keys(auth, clock_monotonic_ms()))
 			return ANSWER_UNAVAILABLE;
 		if (key_grant_check(&identity->grant, clock_wall_ms()) == KEY_GOOD)
 			return ANSWER_OK;
 		identity_forget(identity);
 	} else if (identity->token) {
-		if (tokens_look(gate->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)
+		if (tokens_look(auth->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)
 			return ANSWER_OK;
 		identity_forget(identity);
 	}
-	return gate->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
+	return auth->is_required ? ANSWER_UNAUTHORIZED : ANSWER_OK;
 }
 
-int identity_has_coupon(const struct identity *identity, int64_t coupon)
-{
-	if (identity->grant.key)
-		return key_has_coupon(identity->grant.key, coupon);
-	if (identity->token)
-		return token_is_for(identity->token, coupon);
-	return !identity->is_needed;
-}
-
-static int has_coupons(const struct identity *identity, const struct request *request)
-{
-	size_t receives_n = request->use ? request->use->use.receives_n : 0;
-
-	for (size_t i = 0; i < receives_n; i++)
-		if (!identity_has_coupon(identity, request->use->receives[i].coupon))
-			return 0;
-	return !request->coupon || identity_has_coupon(identity, request->coupon);
-}
-
-/* An authenticated caller may do what its key or token allows. */
+/* Whether its key or token allows the request to an authenticated caller. */
 static int is_allowed(const struct identity *identity, const struct request *request)
 {
 	const struct api_key *key = identity->grant.key;
 	const struct token *token = identity->token;
+	size_t receives_n = request->use ? request->use->use.receives_n : 0;
 
 	if (key && !(key->roles & allowed[request->op].roles))
 		return 0;
@@ -341,10 +406,14 @@ static int is_allowed(const struct identity *identity, const struct request *req
 		return 0;
 	if (token && request->user.len > 0 && !user_id_same(&request->user, &token->user))
 		return 0;
-	return has_coupons(identity, request);
+
+	for (size_t i = 0; i < receives_n; i++)
+		if (!identity_has_coupon(identity, request->use->receives[i].coupon))
+			return 0;
+	return !request->coupon || identity_has_coupon(identity, request->coupon);
 }
 
-static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
+static void limit_add(struct auth_answer *answer, enum limit_kind kind, uint64_t key, int64_t rate)
 {
 	if (rate > 0)
 		answer->limits[answer->limits_n++] = (struct limit){
@@ -352,65 +421,54 @@ static void limit_add(struct gate_answer *answer, enum limit_kind kind, uint64_t
 		};
 }
 
-/* Takes one of each rate that this request is counted by. */
-static enum answer rates_take(const struct gate *gate, const struct responder *responder,
-			      struct gate_answer *answer)
+void auth_admit(struct auth *auth, const struct request *request, struct auth_answer *answer)
 {
-	const struct identity *identity = &responder->identity;
+	const struct responder *responder = request->responder;
+	struct identity *identity = &request->responder->identity;
 	const struct api_key *key = identity->grant.key;
 	const struct user_id *user = identity->token ? &identity->token->user : NULL;
 
+	/* Takes one of each rate that the request is counted by. */
+	answer->answer = ANSWER_OK;
 	answer->limits_n = 0;
 	if (key)
 		limit_add(answer, LIMIT_KEY, hash_keyed(key->id, KEY_ID_LEN), key->rate);
 	if (user && !responder->is_local)
 		limit_add(answer, LIMIT_USER, hash_keyed(user->text, user->len),
-			  gate->config->rate_user);
+			  auth->config->rate_user);
 	if (!key && !responder->is_local)
-		limit_add(answer, LIMIT_ADDRESS, responder->peer, gate->config->rate_address);
-	if (answer->limits_n == 0)
-		return ANSWER_OK;
-	answer->verdict = limits_take(answer->limits, answer->limits_n, clock_monotonic_us());
-	return answer->verdict.wait_us > 0 ? ANSWER_RATE_LIMITED : ANSWER_OK;
+		limit_add(answer, LIMIT_ADDRESS, responder->peer, auth->config->rate_address);
+	if (answer->limits_n > 0) {
+		answer->verdict = limits_take(answer->limits, answer->limits_n,
+					      clock_monotonic_us());
+		if (answer->verdict.wait_us > 0)
+			answer->answer = ANSWER_RATE_LIMITED;
+	}
+
+	if (answer->answer == ANSWER_OK) {
+		answer->answer = identity_check(auth, identity);
+		if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
+			answer->answer = ANSWER_OK; /* it tells nothing */
+		else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
+			answer->answer = ANSWER_FORBIDDEN;
+	}
+
+	/* Counts for the key that was presented, also when it is no longer good. */
+	if (key) {
+		if (*key->use == 0)
+			*key->use = key_use_place(key->id) + 1;
+		key_use(*key->use - 1, clock_wall_ms(),
+			answer->answer == ANSWER_FORBIDDEN ||
+				answer->answer == ANSWER_RATE_LIMITED);
+	}
 }
 
-static void use_count(const struct api_key *key, enum answer answer)
-{
-	if (*key->use == 0)
-		*key->use = key_use_place(key->id) + 1;
-	key_use(*key->use - 1, clock_wall_ms(),
-		answer == ANSWER_FORBIDDEN || answer == ANSWER_RATE_LIMITED);
-}
-
-static void admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
-{
-	struct identity *identity = &request->responder->identity;
-
-	answer->answer = rates_take(gate, request->responder, answer);
-	if (answer->answer != ANSWER_OK)
-		return;
-	answer->answer = identity_check(gate, identity);
-	if (answer->answer == ANSWER_UNAUTHORIZED && request->op == OP_PING)
-		answer->answer = ANSWER_OK; /* it tells nothing */
-	else if (answer->answer == ANSWER_OK && !is_allowed(identity, request))
-		answer->answer = ANSWER_FORBIDDEN;
-}
-
-void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer)
-{
-	const struct api_key *key = request->responder->identity.grant.key;
-
-	admit(gate, request, answer);
-	if (key)
-		use_count(key, answer->answer);
-}
-
-enum answer gate_monitor(struct gate *gate, struct responder *responder)
+enum answer auth_monitor(struct auth *auth, struct responder *responder)
 {
 	struct identity *identity = &responder->identity;
-	enum answer answer = identity_check(gate, identity);
+	enum answer answer = identity_check(auth, identity);
 
-	if (answer != ANSWER_OK || !gate->is_required)
+	if (answer != ANSWER_OK || !auth->is_required)
 		return answer;
 	return identity->grant.key && identity->grant.key->roles & KEY_ROLE_MONITOR
 		       ? ANSWER_OK

@@ -13,64 +13,83 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "gateway/gate/identity.h"
 #include "gateway/gate/limits.h"
 #include "gateway/listen/request.h"
 
+#include <event2/buffer.h>
 #include <sys/types.h>
 
-struct gate;
+struct auth;
 
 /* Ends the process with a sentence if a setting is wrong. */
-void gate_check(const struct config *config);
+void auth_check(const struct config *config);
 
-struct gate *gate_new(const struct config *config);
-struct keys *gate_keys(struct gate *gate);
-int gate_is_required(const struct gate *gate); /* COUPON_AUTH=required */
+struct auth *auth_new(const struct config *config);
+struct keys *auth_keys(struct auth *auth);
+int auth_is_required(const struct auth *auth); /* COUPON_AUTH=required */
 /* The id of the key that a user of this machine stands for (COUPON_UNIX_KEYS), or NULL. */
-const char *gate_key_of_uid(const struct gate *gate, uid_t uid);
+const char *auth_key_of_uid(const struct auth *auth, uid_t uid);
 
 /* A store has told all that it knows of keys, and it is not behind what is known here. */
-void gate_keys_told(struct gate *gate, int64_t now_ms);
+void auth_keys_told(struct auth *auth, int64_t now_ms);
 /* Looks at the file of token keys, once a second. */
-void gate_tick(struct gate *gate, int64_t now_ms);
+void auth_tick(struct auth *auth, int64_t now_ms);
 /* Loads it now, changed or not. */
-void gate_reload(struct gate *gate);
+void auth_reload(struct auth *auth);
 /* Whether it can say whose a request is: no key is needed, or a store has told of keys. */
-int gate_can_judge(const struct gate *gate, int64_t now_ms);
-/* Why it is not in use, or why keys cannot be judged; NULL: all is well. */
-const char *gate_trouble(const struct gate *gate, int64_t now_ms);
+int auth_can_judge(const struct auth *auth, int64_t now_ms);
+/* Why the file of token keys is not in use, or why keys cannot be judged; NULL: all is well. */
+const char *auth_trouble(const struct auth *auth, int64_t now_ms);
 
-/* What came of it. Only with ANSWER_RATE_LIMITED the verdict says how long to wait. */
-struct gate_answer {
+/* The verdict about a request. Only with ANSWER_RATE_LIMITED it says how long to wait. */
+struct auth_answer {
 	enum answer answer;
-	int may_be_new;                   /* gate_identify(): a key that a store may have by now */
+	int may_be_new;                   /* auth_identify(): a key that a store may have by now */
 	struct limit limits[LIMIT_KINDS]; /* that were looked at */
 	size_t limits_n;
 	struct limit_verdict verdict; /* of these */
 };
 
 /*
- * Replaces the identity of the responder by that of a text, a key or a token. ANSWER_OK, or the
- * reason why it is nobody's now: ANSWER_UNAUTHORIZED, ANSWER_RATE_LIMITED, or ANSWER_UNAVAILABLE if
- * it is a key and no store can be asked. A key that is not known, or has another secret, may have
- * been made just now: `may_be_new` says that the caller should ask the stores, and call again with
- * `is_asked`. Not for an address that has presented too many wrong ones. -1 as `is_asked`: the
- * stores were asked in vain, so the answer is ANSWER_UNAVAILABLE.
+ * Replaces the identity of the responder by the one that a text, a key or a token, proves. The
+ * answer is ANSWER_OK, or the reason why the responder is nobody's now: ANSWER_UNAUTHORIZED,
+ * ANSWER_RATE_LIMITED, or ANSWER_UNAVAILABLE for a key while no store can be asked.
+ *
+ * A key that is not known, or has another secret, may have been made just now. Then `may_be_new` is
+ * set, unless the address has presented too many wrong ones: the caller asks the stores, and calls
+ * again with `is_asked` 1; or -1 if they were asked in vain, for which the answer is
+ * ANSWER_UNAVAILABLE.
  */
-void gate_identify(struct gate *gate, struct responder *responder, const char *text, size_t len,
-		   int is_asked, struct gate_answer *answer);
+void auth_identify(struct auth *auth, struct responder *responder, const char *text, size_t len,
+		   int is_asked, struct auth_answer *answer);
 /*
  * Replaces the identity of the responder by the key with this id, which was proved otherwise: by a
  * certificate, or by a user id. ANSWER_OK also when there is no such key: then the responder is
  * nobody's.
  */
-enum answer gate_identify_by_id(struct gate *gate, struct responder *responder, const char *id);
+enum answer auth_identify_by_id(struct auth *auth, struct responder *responder, const char *id);
 
 /*
  * Whether the request may be done. ANSWER_OK; or ANSWER_UNAUTHORIZED, ANSWER_FORBIDDEN,
  * ANSWER_RATE_LIMITED, ANSWER_UNAVAILABLE.
  */
-void gate_admit(struct gate *gate, const struct request *request, struct gate_answer *answer);
+void auth_admit(struct auth *auth, const struct request *request, struct auth_answer *answer);
 /* Whether it may see what operators see: metrics, and the details of readiness. */
-enum answer gate_monitor(struct gate *gate, struct responder *responder);
+enum answer auth_monitor(struct auth *auth, struct responder *responder);
+
+/*
+ * How often each API key was used, and when last: metrics of a gateway, over all its processes. The
+ * first KEY_USES_MAX keys that are used after the start have an entry each; the others share one,
+ * KEY_USE_OTHERS.
+ */
+
+#define KEY_USES_MAX 1000
+#define KEY_USE_OTHERS "others"
+
+/* Before the processes are started. */
+void key_uses_init(void);
+/* The place of the key with this id, for key_use(). */
+size_t key_use_place(const char *id);
+/* One request; `is_refused`: by its roles, coupons or rate. */
+void key_use(size_t place, int64_t now_ms, int is_refused);
+void key_uses_prometheus(struct evbuffer *out);

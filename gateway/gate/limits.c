@@ -81,9 +81,9 @@ static int64_t wait_ns(const struct limit *limit, int64_t debt)
 	return debt + cost_ns(limit) - limit->burst * cost_ns(limit);
 }
 
-static int64_t us_of_ns(int64_t ns)
+static int64_t rounded_up(int64_t time, int64_t unit)
 {
-	return (ns + 999) / 1000;
+	return time > 0 ? (time + unit - 1) / unit : 0;
 }
 
 /* With this debt, which has what was taken in it. */
@@ -93,23 +93,13 @@ static struct limit_verdict verdict_of(const struct limit *limit, int64_t debt, 
 	int64_t left = room > 0 ? room / cost_ns(limit) : 0;
 
 	return (struct limit_verdict){
-		.wait_us = is_refused ? us_of_ns(wait_ns(limit, debt)) : 0,
+		.wait_us = is_refused ? rounded_up(wait_ns(limit, debt), 1000) : 0,
 		.of = limit,
 		.left = left,
-		.more_us = left < limit->burst ? us_of_ns((left + 1) * cost_ns(limit) - room) : 0,
+		.more_us = left < limit->burst
+				   ? rounded_up((left + 1) * cost_ns(limit) - room, 1000)
+				   : 0,
 	};
-}
-
-static struct limit_verdict one_look(const struct limit *limit, int64_t now_ns)
-{
-	const struct word_entry *entry = word_find(&tables[limit->kind], limit->key);
-	uint64_t arrival = entry ? atomic_load(&entry->word) : 0;
-	int64_t debt;
-
-	if (entry && !word_is_of(entry, limit->key))
-		arrival = 0; /* forgotten just now */
-	debt = debt_ns(arrival, now_ns);
-	return verdict_of(limit, debt, wait_ns(limit, debt) > 0);
 }
 
 /* Takes one if it fits. */
@@ -177,9 +167,21 @@ struct limit_verdict limits_look(const struct limit *limits, size_t n, int64_t n
 {
 	struct limit_verdict verdict = { 0 };
 
-	for (size_t i = 0; i < n; i++)
-		if (is_on(&limits[i]))
-			verdict = stricter(verdict, one_look(&limits[i], now_us * 1000));
+	for (size_t i = 0; i < n; i++) {
+		const struct limit *limit = &limits[i];
+		const struct word_entry *entry;
+		uint64_t arrival;
+		int64_t debt;
+
+		if (!is_on(limit))
+			continue;
+		entry = word_find(&tables[limit->kind], limit->key);
+		arrival = entry ? atomic_load(&entry->word) : 0;
+		if (entry && !word_is_of(entry, limit->key))
+			arrival = 0; /* forgotten just now */
+		debt = debt_ns(arrival, now_us * 1000);
+		verdict = stricter(verdict, verdict_of(limit, debt, wait_ns(limit, debt) > 0));
+	}
 	return verdict;
 }
 
@@ -211,23 +213,11 @@ struct limit_verdict limits_take(const struct limit *limits, size_t n, int64_t n
 	return verdict;
 }
 
-static int64_t rounded_up(int64_t us, int64_t unit_us)
-{
-	return us > 0 ? (us + unit_us - 1) / unit_us : 0;
-}
-
 int64_t limit_retry_after_ms(const struct limit_verdict *verdict)
 {
 	int64_t ms = rounded_up(verdict->wait_us, 1000);
 
 	return ms > 0 ? ms : 1;
-}
-
-int64_t limit_retry_after_s(const struct limit_verdict *verdict)
-{
-	int64_t s = rounded_up(verdict->wait_us, 1000000);
-
-	return s > 0 ? s : 1;
 }
 
 size_t limit_policy_write(const struct limit *limits, size_t n, char text[LIMIT_POLICY_SIZE])
@@ -241,7 +231,7 @@ size_t limit_policy_write(const struct limit *limits, size_t n, char text[LIMIT_
 
 		if (!is_on(&limits[i]))
 			continue;
-		window_us = us_of_ns(limits[i].burst * cost_ns(&limits[i]));
+		window_us = rounded_up(limits[i].burst * cost_ns(&limits[i]), 1000);
 		len += (size_t)snprintf(text + len, LIMIT_POLICY_SIZE - len,
 					"%s\"%s\";q=%lld;w=%lld", len > 0 ? ", " : "",
 					names[limits[i].kind], (long long)limits[i].burst,

@@ -69,9 +69,8 @@ struct limit_verdict limits_take(const struct limit *limits, size_t n, int64_t n
  */
 struct limit_verdict limits_look(const struct limit *limits, size_t n, int64_t now_us);
 
-/* How long a client is told to wait: at least 1, rounded up. `_s` for Retry-After. */
+/* How long a client is told to wait: at least 1, rounded up. */
 int64_t limit_retry_after_ms(const struct limit_verdict *verdict);
-int64_t limit_retry_after_s(const struct limit_verdict *verdict);
 
 /*
  * Values of the HTTP fields of draft-ietf-httpapi-ratelimit-headers-10, as

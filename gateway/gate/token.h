@@ -14,7 +14,6 @@
 #pragma once
 
 #include "common/message/receive.h"
-#include "common/program/config.h"
 #include "gateway/gate/jwks.h"
 
 #include <stddef.h>
@@ -71,7 +70,7 @@ struct token_terms {
 
 struct tokens;
 
-/* Before tokens_keys_set() it finds no token good. */
+/* The texts of the terms are lent. Before tokens_keys_set() it finds no token good. */
 struct tokens *tokens_new(const struct token_terms *terms);
 void tokens_free(struct tokens *tokens);
 
@@ -97,9 +96,3 @@ enum token_verdict tokens_look(const struct tokens *tokens, const struct token *
 
 const struct token *token_hold(const struct token *token); /* returns it */
 void token_drop(const struct token *token);                /* also NULL */
-
-/*
- * At the start: settings that are wrong, or a file that cannot be used, end the process with a
- * sentence.
- */
-void tokens_check(const struct config *config);

@@ -70,11 +70,6 @@ static int set_hold(const struct word_table *table, struct word_set *set)
 	return -1;
 }
 
-static struct word_set *set_of(const struct word_table *table, uint64_t key)
-{
-	return &table->sets[key % table->sets_n];
-}
-
 static struct word_entry *set_find(struct word_set *set, uint64_t key)
 {
 	for (size_t i = 0; i < WORD_WAYS; i++)
@@ -95,49 +90,14 @@ int word_is_of(const struct word_entry *entry, uint64_t key)
 
 struct word_entry *word_find(const struct word_table *table, uint64_t key)
 {
-	return set_find(set_of(table, key), key_stored(key));
-}
-
-/* One that nobody has, else the one that is forgotten first. */
-static struct word_entry *set_victim(const struct word_table *table, struct word_set *set)
-{
-	struct word_entry *found = NULL;
-	uint64_t least = WORD_KEPT;
-
-	for (size_t i = 0; i < WORD_WAYS; i++) {
-		uint64_t rank = table->rules->rank(atomic_load(&set->entries[i].word));
-
-		if (atomic_load(&set->entries[i].key) == 0)
-			return &set->entries[i];
-		if (rank < least) {
-			least = rank;
-			found = &set->entries[i];
-		}
-	}
-	return found;
-}
-
-/* Only for who holds its set. 0, or -1: it was used meanwhile. */
-static int entry_give(const struct word_table *table, struct word_entry *entry, uint64_t key,
-		      int64_t now)
-{
-	uint64_t before = atomic_load(&entry->key), word = atomic_load(&entry->word);
-
-	if (before != 0 && table->rules->rank(word) == WORD_KEPT)
-		return -1;
-	atomic_store(&entry->key, 0);
-	if (atomic_compare_exchange_strong(&entry->word, &word, table->rules->fresh(word, now))) {
-		atomic_store(&entry->key, key);
-		return 0;
-	}
-	atomic_store(&entry->key, before);
-	return -1;
+	return set_find(&table->sets[key % table->sets_n], key_stored(key));
 }
 
 struct word_entry *word_make(const struct word_table *table, uint64_t key, int64_t now)
 {
-	struct word_set *set = set_of(table, key);
-	struct word_entry *entry, *victim;
+	const struct word_rules *rules = table->rules;
+	struct word_set *set = &table->sets[key % table->sets_n];
+	struct word_entry *entry;
 
 	key = key_stored(key);
 	entry = set_find(set, key);
@@ -145,11 +105,37 @@ struct word_entry *word_make(const struct word_table *table, uint64_t key, int64
 		return entry;
 	entry = set_find(set, key); /* another process may have made it */
 	for (size_t tries = 0; !entry && tries < WORD_WAYS; tries++) {
-		victim = set_victim(table, set);
+		struct word_entry *victim = NULL;
+		uint64_t least = WORD_KEPT, before, word;
+
+		/* The first that nobody has, else the one that is forgotten first. */
+		for (size_t i = 0; i < WORD_WAYS; i++) {
+			uint64_t rank = rules->rank(atomic_load(&set->entries[i].word));
+
+			if (atomic_load(&set->entries[i].key) == 0) {
+				victim = &set->entries[i];
+				break;
+			}
+			if (rank < least) {
+				least = rank;
+				victim = &set->entries[i];
+			}
+		}
 		if (!victim)
 			break;
-		if (entry_give(table, victim, key, now) == 0)
+
+		/* It gets the key, unless it was used meanwhile. */
+		before = atomic_load(&victim->key);
+		word = atomic_load(&victim->word);
+		if (before != 0 && rules->rank(word) == WORD_KEPT)
+			continue;
+		atomic_store(&victim->key, 0);
+		if (atomic_compare_exchange_strong(&victim->word, &word, rules->fresh(word, now))) {
+			atomic_store(&victim->key, key);
 			entry = victim;
+		} else {
+			atomic_store(&victim->key, before);
+		}
 	}
 	set_free(table, set);
 	return entry;

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/serve/loop.h"
-#include "gateway/gate/proxy.h"
+#include "gateway/listen/proxy.h"
 #include "gateway/metrics.h"
 
 #include <errno.h>
@@ -67,30 +67,6 @@ void arrivals_check(const struct config *config)
 	networks_check("COUPON_PROXY_FROM", config->proxy_from);
 }
 
-static enum room room_take(struct arrivals *arrivals, struct arrival *arrival,
-			   const struct sockaddr *from)
-{
-	enum room room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
-
-	arrival->peer = peer_of_address(from);
-	network_of_address(&arrival->from, from);
-	network_unmap(&arrival->from);
-	arrival->is_local = from->sa_family == AF_UNIX ||
-			    networks_have_address(&arrivals->local, from);
-	if (room == ROOM_FULL_OF_ADDRESS)
-		rooms_refused(&arrivals->rooms, room, from);
-	return room;
-}
-
-static struct address *address_of(struct arrivals *arrivals, uint64_t peer)
-{
-	struct address *address = (struct address *)rooms_address(&arrivals->rooms, peer);
-
-	if (!address->waiting.tqh_last)
-		TAILQ_INIT(&address->waiting);
-	return address;
-}
-
 void arrival_end(struct arrivals *arrivals, struct arrival *arrival)
 {
 	stream_close(&arrival->stream);
@@ -126,7 +102,7 @@ static void turn_pass(struct handshake *handshake)
 	turn_enter(&next->turn);
 }
 
-/* What of it is not the connection itself. */
+/* Frees everything but the connection itself. */
 static void handshake_free(struct handshake *handshake)
 {
 	struct arrivals *arrivals = handshake->arrivals;
@@ -153,34 +129,29 @@ static void handshake_fail(struct handshake *handshake)
 	arrival_end(arrivals, &arrival);
 }
 
-static void handshake_end(struct handshake *handshake)
-{
-	const struct arrivals_listener *listener = &handshake->listening->settings;
-	struct arrival arrival = handshake->arrival;
-
-	metrics_add(METRIC_TLS_HANDSHAKES, 1);
-	if (SSL_session_reused(arrival.stream.session))
-		metrics_add(METRIC_TLS_HANDSHAKES_RESUMED, 1);
-	handshake_free(handshake);
-	listener->take(listener->context, &arrival);
-}
-
 static int handshake_serve(struct turn *turn)
 {
 	struct handshake *handshake = turn->owner;
+	const struct arrivals_listener *listener = &handshake->listening->settings;
+	struct arrival arrival;
 	int rc;
 
 	if (!turn_affords(turn, HANDSHAKE_COST))
 		return 1;
 	turns_spend(turn->turns, HANDSHAKE_COST);
 	rc = handshake->arrivals->is_stopped ? -1 : stream_handshake(&handshake->arrival.stream);
-	if (rc < 0)
+	if (rc < 0) {
 		handshake_fail(handshake);
-	else if (rc > 0)
-		handshake_end(handshake);
-	else {
+	} else if (rc == 0) {
 		turn_pass(handshake);
 		event_add(handshake->readable, NULL);
+	} else {
+		arrival = handshake->arrival;
+		metrics_add(METRIC_TLS_HANDSHAKES, 1);
+		if (SSL_session_reused(arrival.stream.session))
+			metrics_add(METRIC_TLS_HANDSHAKES_RESUMED, 1);
+		handshake_free(handshake);
+		listener->take(listener->context, &arrival);
 	}
 	return 0;
 }
@@ -215,20 +186,45 @@ static int is_crowded(const struct arrivals *arrivals, const struct address *add
 	       (address && address->handshaking >= HANDSHAKES_OF_ADDRESS_MAX);
 }
 
-static void handshake_begin(const struct listening *listening, struct arrival *arrival)
+/* A connection whose address is known. */
+static void arrival_begin(const struct listening *listening, struct arrival *arrival,
+			  const struct sockaddr *from)
 {
+	const struct arrivals_listener *settings = &listening->settings;
 	struct arrivals *arrivals = listening->arrivals;
-	struct address *address = arrival->is_counted ? address_of(arrivals, arrival->peer) : NULL;
+	struct address *address = NULL;
 	struct handshake *handshake;
 
+	arrival->peer = peer_of_address(from);
+	network_of_address(&arrival->from, from);
+	network_unmap(&arrival->from);
+	arrival->is_local = from->sa_family == AF_UNIX ||
+			    networks_have_address(&arrivals->local, from);
+	arrival->room = rooms_take(&arrivals->rooms, from, &arrival->is_counted);
+	if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		rooms_refused(&arrivals->rooms, arrival->room, from);
+	if (!arrivals->tls || !settings->protocol) {
+		settings->take(settings->context, arrival);
+		return;
+	}
+
+	if (arrival->room != ROOM_FREE && !(arrival->room == ROOM_FULL && settings->has_reserve)) {
+		arrival_refused(arrival->room);
+		arrival_end(arrivals, arrival);
+		return;
+	}
+	if (arrival->is_counted)
+		address = (struct address *)rooms_address(&arrivals->rooms, arrival->peer);
+	if (address && !address->waiting.tqh_last)
+		TAILQ_INIT(&address->waiting);
 	if (is_crowded(arrivals, address)) {
 		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
 		arrival_end(arrivals, arrival);
 		return;
 	}
+
 	handshake = checked(calloc(1, sizeof(*handshake)));
-	stream_secure(&arrival->stream,
-		      tls_session_new(arrivals->tls, listening->settings.protocol));
+	stream_secure(&arrival->stream, tls_session_new(arrivals->tls, settings->protocol));
 	*handshake = (struct handshake){
 		.arrivals = arrivals,
 		.listening = listening,
@@ -247,25 +243,6 @@ static void handshake_begin(const struct listening *listening, struct arrival *a
 	metrics_set(METRIC_TLS_HANDSHAKING, (int64_t)arrivals->handshaking);
 }
 
-/* A connection whose address is known. */
-static void arrival_begin(const struct listening *listening, struct arrival *arrival,
-			  const struct sockaddr *from)
-{
-	const struct arrivals_listener *settings = &listening->settings;
-	struct arrivals *arrivals = listening->arrivals;
-
-	arrival->room = room_take(arrivals, arrival, from);
-	if (!arrivals->tls || !settings->protocol) {
-		settings->take(settings->context, arrival);
-	} else if (arrival->room == ROOM_FREE ||
-		   (arrival->room == ROOM_FULL && settings->has_reserve)) {
-		handshake_begin(listening, arrival);
-	} else {
-		arrival_refused(arrival->room);
-		arrival_end(arrivals, arrival);
-	}
-}
-
 /* A connection of a balancer, which first tells whose it is. */
 struct introduction {
 	const struct listening *listening;
@@ -277,40 +254,28 @@ struct introduction {
 	char bytes[PROXY_HEADER_MAX];
 };
 
-static void introduction_free(struct introduction *introduction)
+/* Ends what comes before the address is known. One that has failed is closed. */
+static void introduction_end(struct introduction *introduction, int has_failed)
 {
+	if (has_failed) {
+		metrics_add(METRIC_PROXY_FAILED, 1);
+		stream_close(&introduction->stream);
+	}
 	introduction->listening->arrivals->handshaking--;
 	event_free(introduction->readable);
 	event_free(introduction->timer);
 	free(introduction);
 }
 
-static void introduction_fail(struct introduction *introduction)
-{
-	metrics_add(METRIC_PROXY_FAILED, 1);
-	stream_close(&introduction->stream);
-	introduction_free(introduction);
-}
-
-static void introduction_end(struct introduction *introduction, const struct proxy_header *header)
-{
-	const struct listening *listening = introduction->listening;
-	struct arrival arrival = { .stream = introduction->stream };
-	struct sockaddr_storage from = header->from.ss_family == AF_UNSPEC ? introduction->balancer
-									   : header->from;
-
-	stream_put_back(&arrival.stream, introduction->bytes + header->len,
-			introduction->len - header->len);
-	introduction_free(introduction);
-	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
-}
-
 static void on_introduction(evutil_socket_t fd, short what, void *data)
 {
 	struct introduction *introduction = data;
+	const struct listening *listening = introduction->listening;
 	ssize_t n = recv(fd, introduction->bytes + introduction->len,
 			 sizeof(introduction->bytes) - introduction->len, 0);
 	enum proxy_result result = PROXY_MALFORMED; /* the balancer has ended it */
+	struct arrival arrival = { .stream = introduction->stream };
+	struct sockaddr_storage from = introduction->balancer;
 	struct proxy_header header;
 
 	(void)what;
@@ -320,41 +285,24 @@ static void on_introduction(evutil_socket_t fd, short what, void *data)
 		introduction->len += (size_t)n;
 		result = proxy_parse(introduction->bytes, introduction->len, &header);
 	}
-	if (result == PROXY_HEADER)
-		introduction_end(introduction, &header);
-	else if (result == PROXY_MALFORMED)
-		introduction_fail(introduction);
+	if (result == PROXY_MALFORMED)
+		introduction_end(introduction, 1);
+	if (result != PROXY_HEADER)
+		return;
+
+	if (header.from.ss_family != AF_UNSPEC)
+		from = header.from;
+	stream_put_back(&arrival.stream, introduction->bytes + header.len,
+			introduction->len - header.len);
+	introduction_end(introduction, 0);
+	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 }
 
 static void on_introduction_late(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
 	(void)what;
-	introduction_fail(data);
-}
-
-static void introduction_begin(const struct listening *listening, int fd,
-			       const struct sockaddr_storage *balancer)
-{
-	struct arrivals *arrivals = listening->arrivals;
-	struct introduction *introduction;
-
-	if (is_crowded(arrivals, NULL)) {
-		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
-		close(fd);
-		return;
-	}
-	introduction = checked(calloc(1, sizeof(*introduction)));
-	introduction->listening = listening;
-	stream_init(&introduction->stream, fd);
-	introduction->balancer = *balancer;
-	introduction->readable = checked(
-		event_new(arrivals->base, fd, EV_READ | EV_PERSIST, on_introduction, introduction));
-	introduction->timer = checked(
-		event_new(arrivals->base, -1, 0, on_introduction_late, introduction));
-	event_add(introduction->readable, NULL);
-	event_add(introduction->timer, arrivals->handshake_time);
-	arrivals->handshaking++;
+	introduction_end(data, 1);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
@@ -363,6 +311,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	const struct listening *listening = data;
 	struct arrivals *arrivals = listening->arrivals;
 	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
+	struct introduction *introduction;
 	struct arrival arrival = { .room = ROOM_FULL };
 	int on = 1;
 
@@ -374,12 +323,28 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	memcpy(&from, address, (size_t)len);
 	if (address->sa_family != AF_UNIX)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if (networks_have_address(&arrivals->balancers, address)) {
-		introduction_begin(listening, fd, &from);
+	if (!networks_have_address(&arrivals->balancers, address)) {
+		stream_init(&arrival.stream, fd);
+		arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
 		return;
 	}
-	stream_init(&arrival.stream, fd);
-	arrival_begin(listening, &arrival, (const struct sockaddr *)&from);
+
+	if (is_crowded(arrivals, NULL)) {
+		metrics_add(METRIC_TLS_HANDSHAKES_REFUSED, 1);
+		close(fd);
+		return;
+	}
+	introduction = checked(calloc(1, sizeof(*introduction)));
+	introduction->listening = listening;
+	stream_init(&introduction->stream, fd);
+	introduction->balancer = from;
+	introduction->readable = checked(
+		event_new(arrivals->base, fd, EV_READ | EV_PERSIST, on_introduction, introduction));
+	introduction->timer = checked(
+		event_new(arrivals->base, -1, 0, on_introduction_late, introduction));
+	event_add(introduction->readable, NULL);
+	event_add(introduction->timer, arrivals->handshake_time);
+	arrivals->handshaking++;
 }
 
 struct arrivals *arrivals_new(struct event_base *base, const struct config *config,

@@ -22,7 +22,7 @@
 struct arrival {
 	struct stream stream;
 	uint64_t peer;
-	struct network from; /* its address; of a Unix socket nothing */
+	struct network from; /* its address; empty for a Unix socket */
 	int is_local;        /* from this machine: loopback, or a Unix socket */
 	enum room room;      /* by COUPON_CONNECTIONS_MAX, and for its address */
 	int is_counted;      /* among those of its address */

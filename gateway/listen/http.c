@@ -3,9 +3,8 @@
 #include "common/check.h"
 #include "common/message/json.h"
 #include "common/message/trace_context.h"
-#include "gateway/gate/key_use.h"
 #include "common/serve/http_origin.h"
-#include "gateway/listen/http_target.h"
+#include "gateway/gate/gate.h"
 #include "gateway/listen/http_value.h"
 #include "gateway/metrics.h"
 
@@ -37,16 +36,35 @@ static void header_refuse(struct http_connection *connection, int status, const 
 	http_connection_refuse(connection, status, NULL, why);
 }
 
-/* Refuses a query because of the byte at `fault`. NULL: because of its form. */
-static void query_refuse(struct http_connection *connection, const char *query, const char *fault)
+static void api_get(struct http_connection *connection, const struct http_target *target,
+		    enum request_op op)
 {
 	static const char allowed[] =
 		"must be percent-encoded name=value pairs joined by &, without NUL";
-	char why[256];
-	const char *name = fault, *value;
+	struct intake *intake = connection->http->intake;
+	struct responder *responder = &connection->base.responder;
+	const char *query = target->query, *fault = http_query_fault(query), *name, *value;
+	char user_why[USER_ID_WHY_SIZE], why[256], *text;
+	struct user_id user;
 	size_t byte = 1;
 
-	while (name && name > query && name[-1] != '&')
+	if (target->user && http_target_user(target, &user, user_why)) {
+		snprintf(why, sizeof(why), "user: %s", user_why);
+		intake_refuse(intake, responder, ANSWER_BAD_REQUEST, why);
+		return;
+	}
+	/* Behind a # that was not encoded there may be the rest of an id. */
+	text = target->has_fragment || fault
+		       ? NULL
+		       : http_query_object(query, target->user ? &user : NULL);
+	if (text) {
+		intake_request(intake, text, strlen(text), op, responder);
+		free(text);
+		return;
+	}
+
+	/* Names the parameter and the byte, where one is at fault. */
+	for (name = fault; name && name > query && name[-1] != '&';)
 		name--;
 	value = name ? memchr(name, '=', (size_t)(fault - name)) : NULL;
 	for (const char *p = value ? value + 1 : fault; p < fault; p += *p == '%' ? 3 : 1)
@@ -57,109 +75,58 @@ static void query_refuse(struct http_connection *connection, const char *query, 
 			 allowed);
 	else
 		snprintf(why, sizeof(why), "the query: %s", allowed);
-	intake_refuse(connection->http->intake, &connection->client.responder, ANSWER_BAD_REQUEST,
-		      why);
-}
-
-/* -1: the request is refused. */
-static int user_take(struct http_connection *connection, const struct http_target *target,
-		     struct user_id *user)
-{
-	char why[USER_ID_WHY_SIZE], message[sizeof(why) + sizeof("user: ")];
-
-	if (http_target_user(target, user, why) == 0)
-		return 0;
-	snprintf(message, sizeof(message), "user: %s", why);
-	intake_refuse(connection->http->intake, &connection->client.responder, ANSWER_BAD_REQUEST,
-		      message);
-	return -1;
-}
-
-/* Behind a # that was not encoded there may be the rest of an id. */
-static void api_get(struct http_connection *connection, const struct http_target *target,
-		    enum request_op op)
-{
-	const char *fault = http_query_fault(target->query);
-	struct user_id user;
-	char *text;
-
-	if (target->user && user_take(connection, target, &user))
-		return;
-	text = target->has_fragment || fault
-		       ? NULL
-		       : http_query_object(target->query, target->user ? &user : NULL);
-	if (text)
-		intake_request(connection->http->intake, text, strlen(text), op,
-			       &connection->client.responder);
-	else
-		query_refuse(connection, target->query, fault);
-	free(text);
-}
-
-/*
- * The key of Idempotency-Key, empty without it. Operations that change nothing do not look at it:
- * repeated they do what it promises. -1: the request is refused.
- */
-static int key_take(struct http_connection *connection, enum request_op op,
-		    char key[RECEIVE_KEY_MAX + 1])
-{
-	const struct http_request *request = &connection->request;
-	const struct http_text *text = &request->texts[TEXT_KEY];
-
-	*key = '\0';
-	if (!(request->seen & 1u << TEXT_KEY) || request_operations[op].reads ||
-	    (http_request_one(request, TEXT_KEY) &&
-	     http_key_parse(text->bytes, text->len, key) == 0))
-		return 0;
-	header_refuse(connection, 400, "Idempotency-Key", text->bytes,
-		      "must be one key of 1 to 255 printable ASCII bytes, bare, or in quotes with "
-		      "a \\ before each \" and \\");
-	return -1;
-}
-
-/* What is handed on of the caller's tracing, where that records this request; else it is empty. */
-static void trace_take(const struct http_request *request, char trace[TRACE_SIZE])
-{
-	const char *parent = http_request_one(request, TEXT_TRACEPARENT);
-	struct trace_context context;
-
-	*trace = '\0';
-	if (parent &&
-	    trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &context) == 0 &&
-	    context.is_sampled)
-		trace_context_format(&context, http_request_name(request), trace);
+	intake_refuse(intake, responder, ANSWER_BAD_REQUEST, why);
 }
 
 static void api_post(struct http_connection *connection, enum request_op op)
 {
 	const struct http_request *request = &connection->request;
 	struct http *http = connection->http;
-	struct responder *responder = &connection->client.responder;
-	const struct http_text *body = &request->texts[TEXT_BODY];
-	char key[RECEIVE_KEY_MAX + 1], trace[TRACE_SIZE];
+	struct responder *responder = &connection->base.responder;
+	const struct http_text *body = &request->texts[TEXT_BODY],
+			       *key_text = &request->texts[TEXT_KEY];
+	const char *parent = http_request_one(request, TEXT_TRACEPARENT);
+	char key[RECEIVE_KEY_MAX + 1] = "", trace[TRACE_SIZE] = "";
+	struct trace_context context;
 
-	if (key_take(connection, op, key))
+	/* Operations that change nothing do not look at it: repeated they do what it promises. */
+	if (request->seen & 1u << TEXT_KEY && !request_operations[op].reads &&
+	    (!http_request_one(request, TEXT_KEY) ||
+	     http_key_parse(key_text->bytes, key_text->len, key))) {
+		header_refuse(connection, 400, "Idempotency-Key", key_text->bytes,
+			      "must be one key of 1 to 255 printable ASCII bytes, bare, or in "
+			      "quotes with a \\ before each \" and \\");
 		return;
+	}
 	if (!http_request_is_plain(request)) {
 		header_refuse(connection, 415, "Content-Encoding",
 			      request->texts[TEXT_CONTENT_ENCODING].bytes,
 			      "a body must be sent without it, or as identity");
-	} else if (body->len > 0 && !http_request_is_json(request)) {
+		return;
+	}
+	if (body->len > 0 && !http_request_is_json(request)) {
 		header_refuse(connection, 415, "Content-Type",
 			      request->texts[TEXT_CONTENT_TYPE].bytes,
 			      "a body must be application/json");
-	} else if (body->len > (size_t)http->config->line_limit_bytes) {
+		return;
+	}
+	if (body->len > (size_t)http->config->line_limit_bytes) {
 		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
 			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
-	} else {
-		trace_take(request, trace);
-		responder->key = *key ? key : NULL;
-		responder->trace = trace;
-		responder->name = http_request_name(request);
-		intake_request(http->intake, body->len > 0 ? body->bytes : "{}",
-			       body->len > 0 ? body->len : 2, op, responder);
-		responder->key = responder->trace = responder->name = NULL;
+		return;
 	}
+
+	/* The caller's tracing is handed on where it records this request. */
+	if (parent &&
+	    trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &context) == 0 &&
+	    context.is_sampled)
+		trace_context_format(&context, http_request_name(request), trace);
+	responder->key = *key ? key : NULL;
+	responder->trace = trace;
+	responder->name = http_request_name(request);
+	intake_request(http->intake, body->len > 0 ? body->bytes : "{}",
+		       body->len > 0 ? body->len : 2, op, responder);
+	responder->key = responder->trace = responder->name = NULL;
 }
 
 /* A method beside those of this list, or OPTIONS, which asks for them. */
@@ -192,60 +159,18 @@ static int identify(struct http_connection *connection)
 
 	request->is_identified = 1;
 	if (is_there && !is_bearer) {
-		intake_identify(intake, &connection->client, NULL, 0);
+		intake_identify(intake, &connection->base, NULL, 0);
 		http_connection_refuse(connection, 400, NULL,
 				       "Authorization must be there once, as Bearer and a key or "
 				       "a token");
 		rc = -1;
 	} else {
-		rc = intake_identify(intake, &connection->client,
-				     is_bearer ? text->bytes + at : NULL,
+		rc = intake_identify(intake, &connection->base, is_bearer ? text->bytes + at : NULL,
 				     is_bearer ? text->len - at : 0);
 	}
-	if (is_there && rc <= 0 && !connection->is_closed)
+	if (is_there && rc <= 0 && !connection->base.is_closed)
 		OPENSSL_cleanse(text->bytes, text->len);
 	return rc;
-}
-
-static const char *methods_of(const struct http_target *target, enum request_op op)
-{
-	return target->user ? OF_GET : request_operations[op].reads ? OF_BOTH : OF_POST;
-}
-
-static void on_operation(struct http_connection *connection, const struct http_target *target,
-			 enum request_op op, enum http_accept accept)
-{
-	unsigned method = connection->request.parser.method;
-	int is_post = method == HTTP_POST && !target->user;
-	int is_get = (method == HTTP_GET || method == HTTP_HEAD) && request_operations[op].reads;
-
-	connection->request.reply.of = request_operations[op].name;
-	if (!is_post && !is_get)
-		methods_reply(connection, methods_of(target, op));
-	else if (accept == ACCEPT_NEITHER)
-		header_refuse(connection, 406, "Accept",
-			      connection->request.texts[TEXT_ACCEPT].bytes,
-			      "replies are " HTTP_JSON ", or " HTTP_PROBLEM);
-	else if (identify(connection))
-		return;
-	else if (is_post)
-		api_post(connection, op);
-	else
-		api_get(connection, target, op);
-}
-
-/* Whether who asks may see what operators see; else the request is answered. */
-static int is_monitor(struct http_connection *connection)
-{
-	enum answer answer;
-
-	if (identify(connection))
-		return 0;
-	answer = intake_monitor(connection->http->intake, &connection->client);
-	if (answer != ANSWER_OK)
-		intake_refuse(connection->http->intake, &connection->client.responder, answer,
-			      NULL);
-	return answer == ANSWER_OK;
 }
 
 static void on_healthz(struct http_connection *connection)
@@ -264,7 +189,7 @@ static void on_readyz(struct http_connection *connection)
 		return;
 	}
 	/* Balancers need no identity. The reasons, which name hosts, are for operators. */
-	if (intake_monitor(connection->http->intake, &connection->client) != ANSWER_OK) {
+	if (intake_monitor(connection->http->intake, &connection->base) != ANSWER_OK) {
 		cJSON *bare = checked(cJSON_CreateObject());
 
 		cJSON_AddItemToObject(bare, "ready", cJSON_DetachItemFromObject(body, "ready"));
@@ -283,11 +208,18 @@ static void on_readyz(struct http_connection *connection)
 
 static void on_metrics(struct http_connection *connection)
 {
+	struct intake *intake = connection->http->intake;
 	struct evbuffer *body;
+	enum answer answer;
 	size_t len;
 
-	if (!is_monitor(connection))
+	if (identify(connection))
 		return;
+	answer = intake_monitor(intake, &connection->base);
+	if (answer != ANSWER_OK) {
+		intake_refuse(intake, &connection->base.responder, answer, NULL);
+		return;
+	}
 	body = checked(evbuffer_new());
 	metrics_prometheus(body);
 	key_uses_prometheus(body);
@@ -309,14 +241,14 @@ static void on_openapi(struct http_connection *connection)
 }
 
 /* A path beside those of the operations. It takes GET and HEAD. */
-struct page {
+struct http_page {
 	const char *path;
 	void (*answer)(struct http_connection *connection);
 	int is_monitoring; /* a few connections beyond COUPON_CONNECTIONS_MAX get it, too */
 	int cost;          /* in the event loop, in about microseconds (intake.h) */
 };
 
-static const struct page pages[] = {
+static const struct http_page pages[] = {
 	{ "/healthz", on_healthz, 1, 2 },
 	{ "/readyz", on_readyz, 1, 16 },
 	{ "/metrics", on_metrics, 1, 150 },
@@ -324,7 +256,7 @@ static const struct page pages[] = {
 };
 
 /* NULL: the path belongs to the operations. */
-static const struct page *page_find(const char *path)
+static const struct http_page *page_find(const char *path)
 {
 	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
 		if (strcmp(pages[i].path, path) == 0)
@@ -332,127 +264,126 @@ static const struct page *page_find(const char *path)
 	return NULL;
 }
 
-/*
- * One with a / at its end is not the path without it: what a balancer refuses by its path would be
- * had by another one.
- */
-static void absent_refuse(struct http_connection *connection, const char *path)
+static void on_api(struct http_connection *connection, struct http_target *target,
+		   enum http_accept accept)
 {
-	struct http_target target = { 0 };
-	enum request_op op;
-	char *shorter = checked(strdup(path)), why[NAME_SHOWN + 64] = "no such path";
-	size_t len = strlen(path);
+	struct intake *intake = connection->http->intake;
+	unsigned method = connection->request.parser.method;
+	enum request_op op = http_target_op(target);
+	struct http_target without = { 0 };
+	int is_post, is_get, reads;
+	char *shorter, why[NAME_SHOWN + 64] = "no such path";
+	size_t len;
 
+	if (intake_is_stopped(intake)) {
+		intake_refuse(intake, &connection->base.responder, ANSWER_UNAVAILABLE,
+			      "the gateway is stopping");
+		return;
+	}
+	if (op != OP_COUNT && op != OP_AUTH) {
+		reads = request_operations[op].reads;
+		is_post = method == HTTP_POST && !target->user;
+		is_get = (method == HTTP_GET || method == HTTP_HEAD) && reads;
+		connection->request.reply.of = request_operations[op].name;
+		if (!is_post && !is_get)
+			methods_reply(connection, target->user ? OF_GET
+						  : reads      ? OF_BOTH
+							       : OF_POST);
+		else if (accept == ACCEPT_NEITHER)
+			header_refuse(connection, 406, "Accept",
+				      connection->request.texts[TEXT_ACCEPT].bytes,
+				      "replies are " HTTP_JSON ", or " HTTP_PROBLEM);
+		else if (identify(connection))
+			return;
+		else if (is_post)
+			api_post(connection, op);
+		else
+			api_get(connection, target, op);
+		return;
+	}
+	if (method == HTTP_OPTIONS && strcmp(target->path, "*") == 0) {
+		methods_reply(connection, OF_BOTH);
+		return;
+	}
+
+	/*
+	 * A path with a / at its end is not the path without it: what a balancer refuses by its
+	 * path would be had by another one.
+	 */
+	shorter = checked(strdup(target->path));
+	len = strlen(shorter);
 	while (len > 1 && shorter[len - 1] == '/')
 		shorter[--len] = '\0';
-	target.path = shorter;
-	op = http_target_op(&target);
-	if (strcmp(shorter, path) != 0 && (page_find(shorter) || (op != OP_COUNT && op != OP_AUTH)))
+	without.path = shorter;
+	op = http_target_op(&without);
+	if (strcmp(shorter, target->path) != 0 &&
+	    (page_find(shorter) || (op != OP_COUNT && op != OP_AUTH)))
 		snprintf(why, sizeof(why), "no such path: it is %.*s, without / at its end",
 			 NAME_SHOWN, shorter);
 	http_connection_refuse(connection, 404, NULL, why);
 	free(shorter);
 }
 
-static void on_api(struct http_connection *connection, struct http_target *target,
-		   enum http_accept accept)
-{
-	struct intake *intake = connection->http->intake;
-	enum request_op op = http_target_op(target);
-
-	if (intake_is_stopped(intake))
-		intake_refuse(intake, &connection->client.responder, ANSWER_UNAVAILABLE,
-			      "the gateway is stopping");
-	else if (op != OP_COUNT && op != OP_AUTH)
-		on_operation(connection, target, op, accept);
-	else if (connection->request.parser.method == HTTP_OPTIONS &&
-		 strcmp(target->path, "*") == 0)
-		methods_reply(connection, OF_BOTH);
-	else
-		absent_refuse(connection, target->path);
-}
-
-static void on_page(struct http_connection *connection, const struct page *page)
-{
-	unsigned method = connection->request.parser.method;
-
-	turns_spend(connection->client.turn.turns, page->cost);
-	connection->request.reply.of = page->path;
-	if (method == HTTP_GET || method == HTTP_HEAD)
-		page->answer(connection);
-	else
-		methods_reply(connection, OF_GET);
-}
-
-/* Whether the page is of COUPON_HTTP_ORIGINS: then it may read the reply, too. */
-static int is_listed(struct http_connection *connection)
-{
-	struct http_manner *reply = &connection->request.reply;
-	const struct http_text *origin = &connection->request.texts[TEXT_ORIGIN];
-
-	reply->origin = http_origins_find(connection->http->config->http_origins, origin->bytes,
-					  origin->len);
-	reply->origin_len = origin->len;
-	return reply->origin != NULL;
-}
-
-/* Refuses cross-origin requests, by Host and Origin. Returns whether it has refused the request. */
-static int is_foreign(struct http_connection *connection, int is_monitoring)
-{
-	struct http_request *request = &connection->request;
-	const char *names = connection->http->config->http_hosts;
-	const char *host = request->texts[TEXT_HOST].bytes;
-	const struct http_text *origin = &request->texts[TEXT_ORIGIN];
-	int has_host = request->hosts_n > 0; /* HTTP/1.0 may have none */
-
-	if (has_host && !is_monitoring && !http_hosts_has(names, host))
-		header_refuse(connection, 421, "Host", host,
-			      *names ? "allowed are addresses, localhost and the names of "
-				       "COUPON_HTTP_HOSTS"
-				     : "allowed are addresses and localhost, and names when "
-				       "COUPON_HTTP_HOSTS, which is empty, has them");
-	else if (origin->len > 0 && !is_listed(connection) &&
-		 !http_hosts_has_origin(names, origin->bytes, has_host ? host : ""))
-		header_refuse(connection, 403, "Origin", origin->bytes,
-			      "allowed are the host itself, the names of COUPON_HTTP_HOSTS, and "
-			      "COUPON_HTTP_ORIGINS");
-	else
-		return 0;
-	return 1;
-}
-
-/* What of Accept is about the form of the replies. */
-static enum http_accept accept_read(struct http_request *request)
-{
-	const struct http_text *text = &request->texts[TEXT_ACCEPT];
-	enum http_accept accept = ACCEPT_JSON;
-
-	if (text->len > 0)
-		accept = http_accept_parse(text->bytes, text->len);
-	request->reply.is_problem = accept == ACCEPT_PROBLEM;
-	return accept;
-}
-
 void http_handle(struct http_connection *connection)
 {
-	enum http_accept accept = accept_read(&connection->request);
-	const struct page *page;
+	struct http_request *request = &connection->request;
+	struct http_manner *reply = &request->reply;
+	const struct config *config = connection->http->config;
+	const struct http_text *origin = &request->texts[TEXT_ORIGIN],
+			       *accepts = &request->texts[TEXT_ACCEPT];
+	const char *host, *names = config->http_hosts;
+	unsigned method = request->parser.method;
+	enum http_accept accept = ACCEPT_JSON;
+	const struct http_page *page;
 	struct http_target target;
-	int is_monitoring;
+	int is_monitoring, has_host;
 
-	if (http_target_parse(&connection->request, &target)) {
+	if (accepts->len > 0)
+		accept = http_accept_parse(accepts->bytes, accepts->len);
+	reply->is_problem = accept == ACCEPT_PROBLEM;
+	if (http_target_parse(request, &target)) {
 		http_connection_refuse(connection, 400, NULL, "not a path or a URL");
 		return;
 	}
 	page = page_find(target.path);
 	is_monitoring = page && page->is_monitoring;
-	connection->is_refused = connection->client.arrival.room == ROOM_FULL && !is_monitoring;
-	if (connection->is_refused)
+	connection->is_refused = connection->base.arrival.room == ROOM_FULL && !is_monitoring;
+	if (connection->is_refused) {
 		http_connection_refuse(connection, 429, NULL, arrival_refused(ROOM_FULL));
-	else if (is_foreign(connection, is_monitoring))
 		return;
-	else if (page)
-		on_page(connection, page);
-	else
+	}
+
+	/* Cross-origin requests, by Host and Origin. Pages of listed origins may read the reply. */
+	host = request->texts[TEXT_HOST].bytes; /* or that of the URL */
+	has_host = request->hosts_n > 0;        /* HTTP/1.0 may have none */
+	if (has_host && !is_monitoring && !http_hosts_has(names, host)) {
+		header_refuse(connection, 421, "Host", host,
+			      *names ? "allowed are addresses, localhost and the names of "
+				       "COUPON_HTTP_HOSTS"
+				     : "allowed are addresses and localhost, and names when "
+				       "COUPON_HTTP_HOSTS, which is empty, has them");
+		return;
+	}
+	if (origin->len > 0) {
+		reply->origin = http_origins_find(config->http_origins, origin->bytes, origin->len);
+		reply->origin_len = origin->len;
+		if (!reply->origin &&
+		    !http_hosts_has_origin(names, origin->bytes, has_host ? host : "")) {
+			header_refuse(connection, 403, "Origin", origin->bytes,
+				      "allowed are the host itself, the names of "
+				      "COUPON_HTTP_HOSTS, and COUPON_HTTP_ORIGINS");
+			return;
+		}
+	}
+
+	if (!page) {
 		on_api(connection, &target, accept);
+		return;
+	}
+	turns_spend(connection->base.turn.turns, page->cost);
+	reply->of = page->path;
+	if (method == HTTP_GET || method == HTTP_HEAD)
+		page->answer(connection);
+	else
+		methods_reply(connection, OF_GET);
 }

@@ -39,7 +39,7 @@ struct http {
 	struct intake *intake;
 	http_ready_fn *ready;
 	void *context;
-	const struct timeval *waits[2];        /* common timeouts; of the reserve */
+	const struct timeval *waits[2];        /* common timeouts; [1] for the reserve */
 	TAILQ_HEAD(, http_connection) reserve; /* the oldest first */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
@@ -49,21 +49,16 @@ struct http {
 enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
 
 struct http_connection {
-	struct client client; /* first; while SENDING it holds what the kernel did not take */
+	/* First. Its input belongs to the next requests; it holds what the kernel did not take. */
+	struct connection base;
 	struct http *http;
 	TAILQ_ENTRY(http_connection) next; /* in the reserve */
-	struct event *read;
-	struct event *writable; /* pending while something is unsent */
-	struct event *timer;    /* it has waited for its client too long, unless ANSWERING */
+	struct event *timer; /* it has waited for its client too long, unless ANSWERING */
 	enum http_state state;
 	struct http_request request;
-	size_t received;          /* bytes of the request so far, and the surplus */
-	struct evbuffer *surplus; /* what was read with a request, and belongs to the next ones */
-	struct evbuffer *unsent;
-	int is_last;    /* closed after the reply */
-	int is_refused; /* the same, and what of the request has not been read is dropped */
-	int is_held;    /* not to be freed */
-	int is_closed;
+	size_t received; /* bytes of the request so far, and the input */
+	int is_last;     /* closed after the reply */
+	int is_refused;  /* the same, and what of the request has not been read is dropped */
 };
 
 /* Answers a complete request, now or later, by its responder or by one of the functions below. */

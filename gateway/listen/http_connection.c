@@ -14,15 +14,13 @@
 #include "common/message/trace_context.h"
 #include "gateway/metrics.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define DROP_BYTES 16384
+#define DROPS_MAX 8          /* of so many bytes */
 #define REQUEST_COST 4       /* beside that of its operation (intake.h) */
 #define HEAD_BYTES_MAX 16384 /* of a request */
 #define WAIT_MS 60000        /* for one request to arrive, between two, and for one reply */
@@ -33,11 +31,6 @@
 
 /* The id is read again for the reply, and so is traceparent, which is shorter. */
 _Static_assert(TEXT_KEPT_BYTES >= 2 * REQUEST_NAME_MAX, "an id must be kept as it grew");
-
-static int is_reserve(const struct http_connection *connection)
-{
-	return connection->client.arrival.room != ROOM_FREE;
-}
 
 /* While it is not ANSWERING, it waits for its client. */
 static void state_set(struct http_connection *connection, enum http_state state)
@@ -51,7 +44,8 @@ static void state_set(struct http_connection *connection, enum http_state state)
 	check(allowed[connection->state] & 1u << state);
 	connection->state = state;
 	if (state != HTTP_ANSWERING)
-		event_add(connection->timer, connection->http->waits[is_reserve(connection)]);
+		event_add(connection->timer,
+			  connection->http->waits[connection->base.arrival.room != ROOM_FREE]);
 }
 
 static void received_set(struct http_connection *connection, size_t received)
@@ -66,86 +60,51 @@ static int is_over(const struct http *http)
 	return http->received > (size_t)http->config->http_buffer_bytes;
 }
 
-static struct stream *stream_of(struct http_connection *connection)
-{
-	return &connection->client.arrival.stream;
-}
-
-static void read_wait(struct http_connection *connection)
-{
-	stream_watch(stream_of(connection), connection->read, NULL);
-}
-
-static size_t surplus_length(const struct http_connection *connection)
-{
-	return evbuffer_get_length(connection->surplus);
-}
-
-static void connection_free(struct http_connection *connection)
+static void http_connection_free(struct http_connection *connection)
 {
 	http_request_free(&connection->request, 0);
-	evbuffer_free(connection->surplus);
-	evbuffer_free(connection->unsent);
-	identity_forget(&connection->client.responder.identity);
+	connection_fini(&connection->base);
 	free(connection);
 }
 
-/*
- * The kernel resets a connection that is closed with bytes unread, and the client may then not get
- * the reply.
- */
-static void unread_drop(int fd)
+static void http_connection_close(struct http_connection *connection)
 {
-	char bytes[DROP_BYTES];
-
-	for (int i = 0; i < 8 && recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
-		;
-}
-
-static void connection_close(struct http_connection *connection)
-{
-	int had_reserve = connection->client.arrival.room == ROOM_FULL;
+	int fd = connection->base.arrival.stream.fd,
+	    had_reserve = connection->base.arrival.room == ROOM_FULL;
+	char unread[DROP_BYTES];
 
 	received_set(connection, 0);
-	event_free(connection->read);
-	event_free(connection->writable);
 	event_free(connection->timer);
-	if (connection->is_refused)
-		unread_drop(stream_of(connection)->fd);
-	client_close(&connection->client);
+	/*
+	 * The kernel resets a connection that is closed with bytes unread, and the client may then
+	 * not get the reply.
+	 */
+	for (int i = 0; connection->is_refused && i < DROPS_MAX; i++)
+		if (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) <= 0)
+			break;
+	connection_close(&connection->base);
 	if (had_reserve) {
 		TAILQ_REMOVE(&connection->http->reserve, connection, next);
 		connection->http->reserve_n--;
 	}
 	metrics_add(METRIC_HTTP_CONNECTIONS, -1);
-	connection->is_closed = 1;
-	if (!connection->is_held)
-		connection_free(connection);
-}
-
-static void receive_begin(struct http_connection *connection)
-{
-	state_set(connection, HTTP_RECEIVING);
-	http_request_reset(&connection->request);
-	/* Not from here: the parts that answer must not be called back. */
-	if (surplus_length(connection) > 0)
-		turn_enter(&connection->client.turn);
-	else
-		read_wait(connection);
+	if (!connection->base.is_serving)
+		http_connection_free(connection);
 }
 
 static void reply_sent(struct http_connection *connection)
 {
-	if (connection->is_last)
-		connection_close(connection);
+	if (connection->is_last) {
+		http_connection_close(connection);
+		return;
+	}
+	state_set(connection, HTTP_RECEIVING);
+	http_request_reset(&connection->request);
+	/* Not from here: the parts that answer must not be called back. */
+	if (evbuffer_get_length(connection->base.input) > 0)
+		turn_enter(&connection->base.turn);
 	else
-		receive_begin(connection);
-}
-
-static size_t unsent_length(const struct http_connection *connection)
-{
-	return evbuffer_get_length(connection->unsent) +
-	       stream_unsent(&connection->client.arrival.stream);
+		stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *data)
@@ -154,60 +113,52 @@ static void on_writable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (stream_write(stream_of(connection), connection->unsent)) {
-		connection_close(connection);
-	} else if (unsent_length(connection) == 0) {
-		event_del(connection->writable);
-		client_hold(&connection->client, 0);
+	if (stream_write(&connection->base.arrival.stream, connection->base.output)) {
+		http_connection_close(connection);
+	} else if (connection_unsent(&connection->base) == 0) {
+		event_del(connection->base.writable);
+		connection_hold(&connection->base, 0);
 		reply_sent(connection);
 	}
-}
-
-/* Writes at once what the kernel takes, and the rest when the socket is writable again. */
-static void unsent_send(struct http_connection *connection)
-{
-	if (stream_write(stream_of(connection), connection->unsent)) {
-		connection_close(connection);
-	} else if (unsent_length(connection) == 0) {
-		reply_sent(connection);
-	} else {
-		event_add(connection->writable, NULL);
-		state_set(connection, HTTP_SENDING);
-		client_hold(&connection->client, unsent_length(connection));
-		intake_relieve(connection->http->intake);
-	}
-}
-
-/* Whether its client has to go on elsewhere. What it has sent ahead is answered before. */
-static int is_sent_away(const struct http_connection *connection)
-{
-	const struct intake *intake = connection->http->intake;
-
-	return intake_is_stopped(intake) ||
-	       (intake_is_draining(intake) && surplus_length(connection) == 0);
 }
 
 void http_connection_reply(struct http_connection *connection, int status, const char *type,
 			   const char *extra, const char *body, size_t len)
 {
 	const http_parser *parser = &connection->request.parser;
+	const struct intake *intake = connection->http->intake;
+	struct evbuffer *unsent = connection->base.output;
 	const char *end = type ? "" : "\n";
 	char head[HTTP_HEAD_SIZE];
 	int is_head_only = (connection->request.complete && parser->method == HTTP_HEAD) ||
 			   status == 304 || status == 204;
 
+	/* While the gateway drains, a client must go elsewhere once all it sent is answered. */
 	check(connection->state == HTTP_ANSWERING);
-	if (is_reserve(connection) || connection->is_refused || is_sent_away(connection) ||
+	if (connection->base.arrival.room != ROOM_FREE || connection->is_refused ||
+	    intake_is_stopped(intake) ||
+	    (intake_is_draining(intake) && evbuffer_get_length(connection->base.input) == 0) ||
 	    !http_should_keep_alive(parser))
 		connection->is_last = 1;
-	check(evbuffer_add(connection->unsent, head,
+	check(evbuffer_add(unsent, head,
 			   http_head_write(connection, status, type ? type : HTTP_JSON, extra,
 					   len + strlen(end), head)) == 0);
 	if (!is_head_only) {
-		check(evbuffer_add(connection->unsent, body, len) == 0);
-		check(evbuffer_add(connection->unsent, end, strlen(end)) == 0);
+		check(evbuffer_add(unsent, body, len) == 0);
+		check(evbuffer_add(unsent, end, strlen(end)) == 0);
 	}
-	unsent_send(connection);
+
+	/* What the kernel does not take at once is written when the socket is writable again. */
+	if (stream_write(&connection->base.arrival.stream, unsent)) {
+		http_connection_close(connection);
+	} else if (connection_unsent(&connection->base) == 0) {
+		reply_sent(connection);
+	} else {
+		event_add(connection->base.writable, NULL);
+		state_set(connection, HTTP_SENDING);
+		connection_hold(&connection->base, connection_unsent(&connection->base));
+		intake_relieve(connection->http->intake);
+	}
 }
 
 static void intake_reply(struct responder *responder, const struct request *request,
@@ -228,111 +179,70 @@ static void refuse(struct http_connection *connection, int status, const char *m
 	http_connection_refuse(connection, status, NULL, message);
 }
 
-static void continue_send(struct http_connection *connection)
-{
-	static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
-
-	connection->request.wants_continue = 0;
-	check(evbuffer_add(connection->unsent, line, sizeof(line) - 1) == 0);
-	if (stream_write(stream_of(connection), connection->unsent) ||
-	    unsent_length(connection) > 0)
-		connection_close(connection);
-}
-
-static void request_handle(struct http_connection *connection)
-{
-	received_set(connection, surplus_length(connection));
-	state_set(connection, HTTP_ANSWERING);
-	if (!event_pending(connection->read, EV_READ, NULL))
-		client_look(&connection->client); /* it may have left while it waited */
-	turns_spend(connection->client.turn.turns, REQUEST_COST);
-	http_handle(connection);
-	if (!connection->is_closed && !connection->client.asking)
-		http_request_free(&connection->request, TEXT_KEPT_BYTES);
-}
-
 /* The stores were asked for its key. */
-static void on_again(struct client *client)
+static void on_again(struct connection *base)
 {
-	struct http_connection *connection = (struct http_connection *)client;
+	struct http_connection *connection = (struct http_connection *)base;
 
-	connection->is_held = 1;
+	connection->base.is_serving = 1;
 	http_handle(connection);
-	connection->is_held = 0;
-	if (connection->is_closed) {
-		connection_free(connection);
+	connection->base.is_serving = 0;
+	if (connection->base.is_closed) {
+		http_connection_free(connection);
 		return;
 	}
-	client->is_asked = 0;
+	base->is_asked = 0;
 	http_request_free(&connection->request, TEXT_KEPT_BYTES);
 }
 
 /* Takes bytes of the request. Returns how many do not belong to it. */
 static size_t bytes_take(struct http_connection *connection, const char *bytes, size_t len)
 {
+	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	struct http_request *request = &connection->request;
 	size_t left = len - http_request_feed(request, bytes, len);
 
-	turns_spend(connection->client.turn.turns, intake_text_cost(len - left));
+	turns_spend(connection->base.turn.turns, intake_text_cost(len - left));
 	if (request->complete)
 		return left;
-	if (request->refusal)
+	if (request->refusal) {
 		refuse(connection, request->refusal, request->refusal_text);
-	else if (request->wants_continue)
-		continue_send(connection);
-	else if (is_over(connection->http) && connection->received > SMALL_BYTES)
+	} else if (request->wants_continue) {
+		request->wants_continue = 0;
+		check(evbuffer_add(connection->base.output, go_on, sizeof(go_on) - 1) == 0);
+		if (stream_write(&connection->base.arrival.stream, connection->base.output) ||
+		    connection_unsent(&connection->base) > 0)
+			http_connection_close(connection);
+	} else if (is_over(connection->http) && connection->received > SMALL_BYTES) {
 		refuse(connection, 429, "the requests of all clients are too large together");
+	}
 	return 0;
 }
 
-/* The surplus was counted as received when it was read. */
-static void surplus_take(struct http_connection *connection)
-{
-	size_t len = surplus_length(connection);
-	const char *bytes = (const char *)evbuffer_pullup(connection->surplus, -1);
-
-	evbuffer_drain(connection->surplus, len - bytes_take(connection, bytes, len));
-}
-
-static void socket_take(struct http_connection *connection)
+/* Receives bytes of the request: those that came with the one before, or from the socket. */
+static void receive(struct http_connection *connection)
 {
 	char bytes[STREAM_BYTES];
 	size_t room = is_over(connection->http) ? SMALL_BYTES : STREAM_READ_BYTES, left;
+	size_t surplus = evbuffer_get_length(connection->base.input);
 	ssize_t n;
 
-	client_meet(&connection->client);
-	n = stream_read(stream_of(connection), bytes, room);
-	client_pay_read(&connection->client, n);
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		connection_close(connection);
+	if (surplus > 0) { /* which was counted as received when it was read */
+		left = bytes_take(connection,
+				  (const char *)evbuffer_pullup(connection->base.input, -1),
+				  surplus);
+		evbuffer_drain(connection->base.input, surplus - left);
+		return;
+	}
+	n = connection_read(&connection->base, bytes, room);
+	if (n == 0 || n == CONNECTION_BROKEN)
+		http_connection_close(connection);
 	if (n <= 0)
 		return;
 	received_set(connection, connection->received + (size_t)n);
 	left = bytes_take(connection, bytes, (size_t)n);
 	if (left > 0)
-		check(evbuffer_add(connection->surplus, bytes + (size_t)n - left, left) == 0);
-}
-
-/* Goes on with its request. Returns whether it has to wait for another turn. */
-static int advance(struct http_connection *connection)
-{
-	if (connection->state == HTTP_RECEIVING && !connection->request.complete) {
-		if (surplus_length(connection) > 0)
-			surplus_take(connection);
-		else
-			socket_take(connection);
-	}
-	if (connection->is_closed || connection->state != HTTP_RECEIVING)
-		return 0;
-	if (!connection->request.complete) {
-		read_wait(connection);
-		return 0;
-	}
-	if (!turn_affords(&connection->client.turn,
-			  intake_text_cost(connection->request.texts[TEXT_BODY].len)))
-		return 1;
-	request_handle(connection);
-	return 0;
+		check(evbuffer_add(connection->base.input, bytes + (size_t)n - left, left) == 0);
 }
 
 /* Served in its turn. What arrives until then stays in the kernel. */
@@ -342,38 +252,60 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 
 	(void)fd;
 	(void)what;
-	if (connection->state != HTTP_RECEIVING || surplus_length(connection) > 0 ||
-	    connection->client.turn.queue) {
+	if (connection->state != HTTP_RECEIVING ||
+	    evbuffer_get_length(connection->base.input) > 0 || connection->base.turn.queue) {
 		if (connection->state == HTTP_ANSWERING)
-			client_look(&connection->client);
-		event_del(connection->read); /* until it is served, and all is answered */
+			connection_look(&connection->base);
+		event_del(connection->base.readable); /* until it is served, and all is answered */
 		return;
 	}
-	turn_enter(&connection->client.turn);
+	turn_enter(&connection->base.turn);
 }
 
+/* Goes on with its request. Returns whether it has to wait for another turn. */
 static int serve(struct turn *turn)
 {
 	struct http_connection *connection = turn->owner;
-	int more;
+	struct http_request *request = &connection->request;
+	int more = 0;
 
-	connection->is_held = 1;
-	more = advance(connection);
-	connection->is_held = 0;
-	if (connection->is_closed)
-		connection_free(connection);
+	connection->base.is_serving = 1;
+	if (connection->state == HTTP_RECEIVING && !request->complete)
+		receive(connection);
+	if (connection->base.is_closed || connection->state != HTTP_RECEIVING)
+		goto out;
+	if (!request->complete) {
+		stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
+		goto out;
+	}
+	more = !turn_affords(turn, intake_text_cost(request->texts[TEXT_BODY].len));
+	if (more)
+		goto out;
+
+	received_set(connection, evbuffer_get_length(connection->base.input));
+	state_set(connection, HTTP_ANSWERING);
+	if (!event_pending(connection->base.readable, EV_READ, NULL))
+		connection_look(&connection->base); /* it may have left while it waited */
+	turns_spend(turn->turns, REQUEST_COST);
+	http_handle(connection);
+	if (!connection->base.is_closed && !connection->base.asking)
+		http_request_free(request, TEXT_KEPT_BYTES);
+out:
+	connection->base.is_serving = 0;
+	if (connection->base.is_closed)
+		http_connection_free(connection);
 	return more;
 }
 
 /* A request that was admitted before keeps its connection until its reply. */
-static void on_cut(struct client *client)
+static void on_cut(struct connection *base)
 {
-	struct http_connection *connection = (struct http_connection *)client;
+	struct http_connection *connection = (struct http_connection *)base;
 
-	if (connection->state == HTTP_ANSWERING && (!client->asking || client->asked))
+	if (connection->state == HTTP_ANSWERING && (!base->asking || base->asked))
 		connection->is_last = 1;
 	else
-		connection_close(connection);
+		http_connection_close(connection);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *data)
@@ -390,7 +322,7 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 	}
 	if (connection->state == HTTP_SENDING)
 		metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	connection_close(connection);
+	http_connection_close(connection);
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
@@ -415,38 +347,33 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 	return http;
 }
 
-static struct http_connection *connection_new(struct http *http, const struct arrival *arrival)
+void http_accept(void *context, const struct arrival *arrival)
 {
-	struct http_connection *connection = checked(calloc(1, sizeof(*connection)));
-	int fd = arrival->stream.fd;
+	struct http *http = context;
+	struct http_connection *connection = checked(calloc(1, sizeof(*connection))), *oldest;
 
-	connection->client = (struct client){ .responder = { .reply = intake_reply },
-					      .turn = { .serve = serve, .owner = connection },
-					      .cut = on_cut,
-					      .again = on_again };
-	client_open(&connection->client, http->intake, arrival);
 	connection->http = http;
-	connection->state = HTTP_ANSWERING;
-	connection->read = checked(
-		event_new(http->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
-	connection->writable = checked(
-		event_new(http->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->base = (struct connection){ .responder = { .reply = intake_reply },
+						.turn = { .serve = serve, .owner = connection },
+						.cut = on_cut,
+						.again = on_again };
+	connection_open(&connection->base, http->intake, arrival, on_readable, on_writable);
 	connection->timer = checked(event_new(http->base, -1, 0, on_timer, connection));
-	connection->surplus = checked(evbuffer_new());
-	connection->unsent = checked(evbuffer_new());
 	/* Up to the second limit the reply is that of a body that was read. */
 	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
-	return connection;
-}
+	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
+	event_add(connection->timer, http->waits[connection->base.arrival.room != ROOM_FREE]);
+	stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);
 
-/*
- * A connection in the reserve that has sent nothing gives its place to the next one: else idle
- * clients would take all places from monitoring.
- */
-static void reserve_enter(struct http *http, struct http_connection *connection)
-{
-	struct http_connection *oldest;
+	if (arrival->room == ROOM_FULL_OF_ADDRESS)
+		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));
+	if (arrival->room != ROOM_FULL)
+		return;
 
+	/*
+	 * A connection in the reserve that has sent nothing gives its place to the next one: else
+	 * idle clients would take all places from monitoring.
+	 */
 	TAILQ_INSERT_TAIL(&http->reserve, connection, next);
 	if (++http->reserve_n <= RESERVE)
 		return;
@@ -454,17 +381,4 @@ static void reserve_enter(struct http *http, struct http_connection *connection)
 	while (oldest->state != HTTP_RECEIVING)
 		oldest = TAILQ_NEXT(oldest, next); /* at last the one that has come */
 	refuse(oldest, 429, arrival_refused(ROOM_FULL));
-}
-
-void http_accept(void *context, const struct arrival *arrival)
-{
-	struct http *http = context;
-	struct http_connection *connection = connection_new(http, arrival);
-
-	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
-	receive_begin(connection);
-	if (arrival->room == ROOM_FULL)
-		reserve_enter(http, connection);
-	else if (arrival->room == ROOM_FULL_OF_ADDRESS)
-		refuse(connection, 429, arrival_refused(ROOM_FULL_OF_ADDRESS));
 }

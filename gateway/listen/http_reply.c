@@ -4,7 +4,6 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "gateway/listen/access.h"
 #include "gateway/listen/http_value.h"
 
 #include <stdint.h>
@@ -34,45 +33,12 @@
 	"\r\nAccess-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, " \
 	"WWW-Authenticate, X-Request-Id"
 
-static char *bytes_append(char *at, const char *bytes, size_t len)
-{
-	memcpy(at, bytes, len);
-	return at + len;
-}
-
 void http_ids_init(struct http_ids *ids)
 {
 	uint64_t process;
 
 	check(getrandom(&process, sizeof(process), 0) == sizeof(process));
 	snprintf(ids->text, sizeof(ids->text), "%016llx-%014d", (unsigned long long)process, 0);
-}
-
-/* After the last one come zeros again. */
-static void ids_next(struct http_ids *ids)
-{
-	char *digit = ids->text + sizeof(ids->text) - 2;
-
-	while (*digit == '9')
-		*digit-- = '0';
-	if (*digit != '-')
-		++*digit;
-}
-
-/* Formatted once a second. */
-static const char *date(void)
-{
-	static _Thread_local char text[64];
-	static _Thread_local time_t formatted;
-	time_t now = time(NULL);
-	struct tm tm;
-
-	if (now == formatted)
-		return text;
-	gmtime_r(&now, &tm);
-	strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-	formatted = now;
-	return text;
 }
 
 const char *http_request_name(const struct http_request *request)
@@ -82,50 +48,49 @@ const char *http_request_name(const struct http_request *request)
 	return id && request_name_valid(id, request->texts[TEXT_REQUEST_ID].len) ? id : NULL;
 }
 
-/* The id of the request: the same in the log and in the reply, which follows at once. */
+/*
+ * The id of the request: the same in the log and in the reply, which follows at once. After the
+ * last one that the gateway makes come zeros again.
+ */
 static char *id_append(char *at, struct http_connection *connection)
 {
 	struct http_ids *ids = &connection->http->ids;
 	struct http_manner *manner = &connection->request.reply;
 	const char *given = http_request_name(&connection->request);
+	char *digit = ids->text + sizeof(ids->text) - 2;
 
 	if (given)
 		return text_append(at, given);
-	if (!manner->has_id)
-		ids_next(ids);
+	if (!manner->has_id) {
+		while (*digit == '9')
+			*digit-- = '0';
+		if (*digit != '-')
+			++*digit;
+	}
 	manner->has_id = 1;
-	return bytes_append(at, ids->text, sizeof(ids->text) - 1);
-}
-
-static char *origin_append(char *at, const struct http_request *request)
-{
-	const struct http_manner *manner = &request->reply;
-
-	at = text_append(at, "\r\nAccess-Control-Allow-Origin: ");
-	at = bytes_append(at, manner->origin, manner->origin_len);
-	return text_append(at, request->parser.method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
-}
-
-/* By which headers of the request the reply was chosen, for caches. */
-static char *vary_append(char *at, const struct http_connection *connection, int status)
-{
-	int by_origin = *connection->http->config->http_origins != '\0';
-	int by_accept = status >= 400 && connection->request.complete;
-
-	if (by_origin || by_accept)
-		at = text_append(at, "\r\nVary: ");
-	if (by_accept)
-		at = text_append(at, by_origin ? "Accept, " : "Accept");
-	return by_origin ? text_append(at, "Origin") : at;
+	return mempcpy(at, ids->text, sizeof(ids->text) - 1);
 }
 
 size_t http_head_write(struct http_connection *connection, int status, const char *type,
 		       const char *extra, size_t len, char out[HTTP_HEAD_SIZE])
 {
-	const http_parser *parser = &connection->request.parser;
+	static _Thread_local char date[64]; /* formatted once a second */
+	static _Thread_local time_t formatted;
+	const struct http_request *request = &connection->request;
+	const http_parser *parser = &request->parser;
+	const struct http_manner *manner = &request->reply;
 	int is_old = parser->http_major == 1 && parser->http_minor == 0;
+	int by_origin = *connection->http->config->http_origins != '\0';
+	int by_accept = status >= 400 && request->complete;
 	char *at = text_append(out, is_old ? "HTTP/1.0 " : "HTTP/1.1 ");
+	time_t now = time(NULL);
+	struct tm tm;
 
+	if (now != formatted) {
+		gmtime_r(&now, &tm);
+		strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		formatted = now;
+	}
 	check(strlen(type) < TYPE_SIZE && (!extra || strlen(extra) < HEADER_SIZE + LIMITS_SIZE));
 	at = text_append(number_append(at, status), " ");
 	at = text_append(at, http_status_str((enum http_status)status));
@@ -133,7 +98,7 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 		at = text_append(text_append(at, "\r\nContent-Type: "), type);
 		at = number_append(text_append(at, "\r\nContent-Length: "), (int64_t)len);
 	}
-	at = text_append(text_append(at, "\r\nDate: "), date());
+	at = text_append(text_append(at, "\r\nDate: "), date);
 	at = id_append(text_append(at, "\r\nX-Request-Id: "), connection);
 	if (connection->is_last)
 		at = text_append(at, "\r\nConnection: close");
@@ -141,9 +106,19 @@ size_t http_head_write(struct http_connection *connection, int status, const cha
 		at = text_append(at, "\r\nConnection: keep-alive");
 	if (extra)
 		at = text_append(text_append(at, "\r\n"), extra);
-	if (connection->request.reply.origin)
-		at = origin_append(at, &connection->request);
-	at = vary_append(at, connection, status);
+	if (manner->origin) {
+		at = text_append(at, "\r\nAccess-Control-Allow-Origin: ");
+		at = mempcpy(at, manner->origin, manner->origin_len);
+		at = text_append(at, parser->method == HTTP_OPTIONS ? PREFLIGHT : READABLE);
+	}
+
+	/* By which headers of the request the reply was chosen, for caches. */
+	if (by_origin || by_accept)
+		at = text_append(at, "\r\nVary: ");
+	if (by_accept)
+		at = text_append(at, by_origin ? "Accept, " : "Accept");
+	if (by_origin)
+		at = text_append(at, "Origin");
 	return (size_t)(text_append(at, "\r\n\r\n") - out);
 }
 
@@ -159,28 +134,6 @@ static const char *value_find(const char *line, size_t len, const char *name)
 	return at ? at + strlen(name) : NULL;
 }
 
-/* When to ask again: when the answer says so, or after a time that depends on its kind. */
-static const char *retry_after(int status, const char *line, size_t len, char out[HEADER_SIZE])
-{
-	const char *at = value_find(line, len, ",\"retry_after_ms\":");
-	long long ms = at ? strtoll(at, NULL, 10) : 0;
-
-	if (ms <= 0)
-		return status == 429 ? RETRY_BUSY : HTTP_RETRY_UNAVAILABLE;
-	snprintf(out, HEADER_SIZE, "Retry-After: %lld", (ms - 1) / 1000 + 1);
-	return out;
-}
-
-/* The length of the string that begins with this quotation mark, with both. */
-static size_t string_length(const char *string, const char *end)
-{
-	const char *at = string + 1;
-
-	while (at < end && *at != '"')
-		at += *at == '\\' ? 2 : 1;
-	return (size_t)(at - string) + 1;
-}
-
 /*
  * The line as RFC 9457 has it (malloc); NULL: it has no message. There `status` is that of HTTP, so
  * that of the answer is in `answer`. A status that is not the answer's own is about HTTP alone. Not
@@ -191,12 +144,15 @@ static char *problem_text(int status, enum answer answer, const char *line, size
 {
 	static const char name[] = ",\"status\":";
 	const char *rest = value_find(line, len, name), *end = line + len;
-	const char *detail = value_find(line, len, ",\"message\":");
+	const char *detail = value_find(line, len, ",\"message\":"), *detail_end;
 	int is_own = status == answer_http(answer);
 	char *text, *at;
 
 	if (!rest || !detail)
 		return NULL;
+	for (detail_end = detail + 1; detail_end < end && *detail_end != '"';)
+		detail_end += *detail_end == '\\' ? 2 : 1;
+
 	text = checked(malloc(2 * len + PROBLEM_SIZE));
 	at = text_append(text, "{\"type\":\"");
 	at = text_append(at, is_own ? PROBLEM_TYPES : "about:blank");
@@ -206,88 +162,77 @@ static char *problem_text(int status, enum answer answer, const char *line, size
 			 is_own ? answer_text(answer) : http_status_str((enum http_status)status));
 	at = number_append(text_append(at, "\",\"status\":"), status);
 	at = text_append(at, ",\"detail\":");
-	at = bytes_append(at, detail, string_length(detail, end));
-	at = bytes_append(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
+	at = mempcpy(at, detail, (size_t)(detail_end - detail) + 1);
+	at = mempcpy(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
 	at = text_append(at, ",\"answer\":");
-	at = bytes_append(at, rest, (size_t)(end - rest));
+	at = mempcpy(at, rest, (size_t)(end - rest));
 	*text_len = (size_t)(at - text);
 	return text;
 }
 
-/* Which rates there are, and how much of them is left. */
-static void limits_append(const struct http_connection *connection,
-			  char header[HEADER_SIZE + LIMITS_SIZE])
-{
-	const struct gate_answer *limited = intake_limited(connection->http->intake);
-	char policy[LIMIT_POLICY_SIZE], state[LIMIT_STATE_SIZE], *at;
-
-	if (limit_policy_write(limited->limits, limited->limits_n, policy) == 0)
-		return;
-	limit_state_write(&limited->verdict, state);
-	at = text_append(header + strlen(header), "\r\nRateLimit-Policy: ");
-	at = text_append(text_append(at, policy), "\r\nRateLimit: ");
-	*text_append(at, state) = '\0';
-}
-
-/*
- * What was not done, and not for what the request says: whoever names its requests finds it by that
- * name.
- */
-static void failure_log(const struct http_request *request, const struct access_http *http,
-			enum answer answer)
-{
-	if (!*http->trace.trace_id && !http_request_name(request))
-		return;
-	log_warn("http_request", LOG_S("of", http->of), LOG_I("http", http->status),
-		 LOG_S("answer", answer_status(answer)), LOG_S("request_id", http->id),
-		 LOG_S("trace", http->trace.trace_id), LOG_S("span", http->trace.span_id),
-		 LOG_S("key", http->key ? http->key->id : ""));
-}
-
-/* Reads what the log tells of a request: its client and its id. */
-static void access_read(struct http_connection *connection, int status, struct access_http *http)
+/* Before the reply, which may free the connection. */
+static void answer_log(struct http_connection *connection, const struct request *answered,
+		       int status, enum answer answer)
 {
 	const struct http_request *request = &connection->request;
 	const char *parent = request->complete ? http_request_one(request, TEXT_TRACEPARENT) : NULL;
-
-	*http = (struct access_http){ .of = request->reply.of, .status = status };
-	*id_append(http->id, connection) = '\0';
-	if (parent)
-		trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &http->trace);
-	if (request->is_identified)
-		http->key = connection->client.responder.identity.grant.key;
-}
-
-/* Before the reply, which may free the connection. */
-static void answer_log(struct http_connection *connection, const struct request *request,
-		       int status, enum answer answer)
-{
 	int is_failure = status == 429 || status == 503 || status == 504,
 	    is_logged = intake_logs(connection->http->intake);
-	struct access_http http;
+	struct access_http http = { .of = request->reply.of, .status = status };
 
 	if (!is_failure && !is_logged)
 		return;
-	access_read(connection, status, &http);
-	if (is_failure)
-		failure_log(&connection->request, &http, answer);
+	*id_append(http.id, connection) = '\0';
+	if (parent)
+		trace_context_parse(parent, request->texts[TEXT_TRACEPARENT].len, &http.trace);
+	if (request->is_identified)
+		http.key = connection->base.responder.identity.grant.key;
+
+	/*
+	 * What was not done, and not for what the request says: whoever names its requests finds it
+	 * by that name.
+	 */
+	if (is_failure && (*http.trace.trace_id || http_request_name(request)))
+		log_warn("http_request", LOG_S("of", http.of), LOG_I("http", http.status),
+			 LOG_S("answer", answer_status(answer)), LOG_S("request_id", http.id),
+			 LOG_S("trace", http.trace.trace_id), LOG_S("span", http.trace.span_id),
+			 LOG_S("key", http.key ? http.key->id : ""));
 	if (is_logged)
-		access_log_http(&connection->client, request, answer, &http);
+		access_log(&connection->base, answered, answer, &http);
 }
 
 void http_connection_answer(struct http_connection *connection, const struct request *request,
 			    int status, enum answer answer, const char *extra, const char *line,
 			    size_t len)
 {
-	char header[HEADER_SIZE + LIMITS_SIZE], *problem = NULL;
+	const struct auth_answer *limited = intake_limited(connection->http->intake);
+	char header[HEADER_SIZE + LIMITS_SIZE], policy[LIMIT_POLICY_SIZE], state[LIMIT_STATE_SIZE];
+	const char *retry;
+	char *problem = NULL, *at;
 	size_t problem_len = 0;
+	long long ms;
 
-	if (status == 429 || status == 503)
-		extra = retry_after(status, line, len, header);
-	if (answer == ANSWER_RATE_LIMITED && extra == header)
-		limits_append(connection, header);
-	else if (status == 401)
+	/* When to ask again: when the answer says so, or after a time that depends on its kind. */
+	if (status == 429 || status == 503) {
+		retry = value_find(line, len, ",\"retry_after_ms\":");
+		ms = retry ? strtoll(retry, NULL, 10) : 0;
+		if (ms > 0)
+			snprintf(header, sizeof(header), "Retry-After: %lld", (ms - 1) / 1000 + 1);
+		else
+			strcpy(header, status == 429 ? RETRY_BUSY : HTTP_RETRY_UNAVAILABLE);
+		extra = header;
+		/* Which rates there are, and how much of them is left. */
+		if (ms > 0 && answer == ANSWER_RATE_LIMITED &&
+		    limit_policy_write(limited->limits, limited->limits_n, policy) > 0) {
+			limit_state_write(&limited->verdict, state);
+			at = text_append(header + strlen(header), "\r\nRateLimit-Policy: ");
+			at = text_append(text_append(at, policy), "\r\nRateLimit: ");
+			*text_append(at, state) = '\0';
+		}
+	} else if (status == 401) {
 		extra = "WWW-Authenticate: Bearer realm=\"couponmq\""; /* RFC 6750 */
+	}
+
 	answer_log(connection, request, status, answer);
 	if (answer != ANSWER_OK && connection->request.reply.is_problem)
 		problem = problem_text(status, answer, line, len, &problem_len);

@@ -16,37 +16,25 @@
 #define TEXT_ROOM 64     /* at first */
 #define TAG_SIZE 32
 
-/* Makes room for so many more. Nothing of what was there is left elsewhere: it may be a secret. */
-static void text_grow(struct http_text *text, size_t len)
-{
-	size_t room = text->room ? 2 * text->room : TEXT_ROOM;
-	char *bytes;
-
-	text->room = room > text->len + len ? room : text->len + len + 1;
-	bytes = checked(malloc(text->room));
-	if (text->bytes) {
-		memcpy(bytes, text->bytes, text->len);
-		OPENSSL_cleanse(text->bytes, text->len);
-		free(text->bytes);
-	}
-	text->bytes = bytes;
-}
-
 static void text_add(struct http_text *text, const char *bytes, size_t len)
 {
-	if (text->room - text->len <= len)
-		text_grow(text, len);
+	if (text->room - text->len <= len) {
+		size_t room = text->room ? 2 * text->room : TEXT_ROOM;
+		char *larger;
+
+		text->room = room > text->len + len ? room : text->len + len + 1;
+		larger = checked(malloc(text->room));
+		/* Nothing of what was there is left elsewhere: it may be a secret. */
+		if (text->bytes) {
+			memcpy(larger, text->bytes, text->len);
+			OPENSSL_cleanse(text->bytes, text->len);
+			free(text->bytes);
+		}
+		text->bytes = larger;
+	}
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;
 	text->bytes[text->len] = '\0';
-}
-
-/* The parser leaves the white space after a value. */
-static void text_trim(struct http_text *text)
-{
-	while (text->len > 0 &&
-	       (text->bytes[text->len - 1] == ' ' || text->bytes[text->len - 1] == '\t'))
-		text->bytes[--text->len] = '\0';
 }
 
 static void text_empty(struct http_text *text)
@@ -69,23 +57,6 @@ static int refuse(struct http_request *request, int status, const char *text)
 	return -1;
 }
 
-/* The parser is behind the fault, how far depends on the pieces: the version is not known. */
-static int line_refuse(struct http_request *request, const char *text)
-{
-	request->parser.http_major = 0;
-	return refuse(request, 400, text);
-}
-
-/* The next CR or LF, or the end. */
-static const char *line_break(const char *at, const char *end)
-{
-	const char *cr = memchr(at, '\r', (size_t)(end - at)), *lf;
-
-	end = cr ? cr : end;
-	lf = memchr(at, '\n', (size_t)(end - at));
-	return lf ? lf : end;
-}
-
 /*
  * Checks the bytes before `end` that are no body: the head, and the lines around chunks. The parser
  * takes a bare LF for the end of a line, joins folded lines, and does not read what ends the data
@@ -97,12 +68,24 @@ static int lines_check(struct http_request *request, const char *end)
 	int before = request->before;
 
 	while (p < end) {
+		const char *stop, *at, *wrong = NULL;
 		if ((*p == '\n') != (before == '\r') || (before == BODY_BEFORE && *p != '\r'))
-			return line_refuse(request, "a line does not end with CR LF");
-		if (before == '\n' && (*p == ' ' || *p == '\t'))
-			return line_refuse(request, "a line begins with a space");
-		if (*p != '\r' && *p != '\n')
-			p = line_break(p + 1, end) - 1; /* nothing is wrong in between */
+			wrong = "a line does not end with CR LF";
+		else if (before == '\n' && (*p == ' ' || *p == '\t'))
+			wrong = "a line begins with a space";
+		/* The parser is behind it, how far depends on the pieces: no version is known. */
+		if (wrong) {
+			request->parser.http_major = 0;
+			return refuse(request, 400, wrong);
+		}
+		/* Nothing is wrong up to the next CR or LF. */
+		if (*p != '\r' && *p != '\n') {
+			at = p + 1;
+			stop = memchr(at, '\r', (size_t)(end - at));
+			stop = stop ? stop : end;
+			p = memchr(at, '\n', (size_t)(stop - at));
+			p = (p ? p : stop) - 1;
+		}
 		before = (unsigned char)*p++;
 	}
 	request->unchecked = p;
@@ -170,37 +153,25 @@ static const struct {
 	[TEXT_AUTHORIZATION] = HEADER("authorization"),
 };
 
-/* Which header has this name, or TEXTS_N. */
-static int header_find(const struct http_text *name)
+static int on_value(http_parser *parser, const char *at, size_t len)
 {
-	int of = TEXT_HOST;
+	struct http_request *request = parser->data;
+	const struct http_text *name = &request->texts[TEXT_NAME];
+	/* A trailer changes nothing of what the head said: RFC 9110, 6.5.1. */
+	int of = request->has_head ? TEXTS_N : TEXT_HOST;
+	unsigned bit;
 
 	while (of < TEXTS_N && (headers[of].len != name->len ||
 				strncasecmp(headers[of].name, name->bytes, name->len) != 0))
 		of++;
-	return of;
-}
-
-/* A list may be in several headers: RFC 9110, 5.3. */
-static void header_begin(struct http_request *request, int of)
-{
-	unsigned bit = 1u << of;
-
-	if (of == TEXT_ACCEPT && request->seen & bit)
-		text_add(&request->texts[of], ", ", 2);
-	request->twice |= request->seen & bit;
-	request->seen |= bit;
-}
-
-static int on_value(http_parser *parser, const char *at, size_t len)
-{
-	struct http_request *request = parser->data;
-	/* A trailer changes nothing of what the head said: RFC 9110, 6.5.1. */
-	int of = request->has_head ? TEXTS_N : header_find(&request->texts[TEXT_NAME]);
-
 	if (of < TEXTS_N) {
+		bit = 1u << of;
+		/* A list may be in several headers: RFC 9110, 5.3. */
+		if (!request->in_value && of == TEXT_ACCEPT && request->seen & bit)
+			text_add(&request->texts[of], ", ", 2);
 		if (!request->in_value)
-			header_begin(request, of);
+			request->twice |= request->seen & bit;
+		request->seen |= bit;
 		text_add(&request->texts[of], at, len);
 	}
 	request->hosts_n += of == TEXT_HOST && !request->in_value;
@@ -209,9 +180,23 @@ static int on_value(http_parser *parser, const char *at, size_t len)
 }
 
 /* Refuses a head that is not that of one HTTP request. */
-static int head_check(struct http_request *request)
+static int on_head(http_parser *parser)
 {
-	const http_parser *parser = &request->parser;
+	struct http_request *request = parser->data;
+	int is_chunked = (parser->flags & F_CHUNKED) != 0;
+	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
+	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
+
+	request->has_head = 1;
+	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
+	/* The parser leaves the white space after a value. */
+	for (unsigned left = request->seen; left; left &= left - 1) {
+		struct http_text *text = &request->texts[__builtin_ctz(left)];
+
+		while (text->len > 0 &&
+		       (text->bytes[text->len - 1] == ' ' || text->bytes[text->len - 1] == '\t'))
+			text->bytes[--text->len] = '\0';
+	}
 
 	if (parser->http_major != 1)
 		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are known");
@@ -226,24 +211,9 @@ static int head_check(struct http_request *request)
 	    (request->twice & 1u << TEXT_TRANSFER_ENCODING ||
 	     !text_is(&request->texts[TEXT_TRANSFER_ENCODING], "chunked")))
 		return refuse(request, 501, "of Transfer-Encoding only chunked is known");
-	return 0;
-}
-
-static int on_head(http_parser *parser)
-{
-	struct http_request *request = parser->data;
-	int is_chunked = (parser->flags & F_CHUNKED) != 0;
-	uint64_t length = parser->content_length; /* UINT64_MAX: not given */
-	int has_body = is_chunked || (length > 0 && length != UINT64_MAX);
-
-	request->has_head = 1;
-	for (unsigned left = request->seen; left; left &= left - 1)
-		text_trim(&request->texts[__builtin_ctz(left)]);
-	parser->upgrade = 0; /* no other protocol is spoken: the request is answered as HTTP/1.1 */
-	if (head_check(request))
-		return -1;
 	if (has_body && !is_chunked && length > request->body_limit)
 		return refuse(request, 413, "the body is too long");
+
 	if (!has_body || parser->http_minor == 0 || request->texts[TEXT_EXPECT].len == 0)
 		return 0;
 	if (!text_is(&request->texts[TEXT_EXPECT], "100-continue"))
@@ -274,21 +244,6 @@ static int on_complete(http_parser *parser)
 	request->complete = 1;
 	http_parser_pause(parser, 1);
 	return 0;
-}
-
-/* The parser stopped at the byte `at`. */
-static void syntax_refuse(struct http_request *request, unsigned char at)
-{
-	enum http_errno error = HTTP_PARSER_ERRNO(&request->parser);
-
-	if (error == HPE_HEADER_OVERFLOW && request->parser.http_major == 0)
-		refuse(request, 414, "the request line has more than 16384 bytes");
-	else if (error == HPE_HEADER_OVERFLOW)
-		refuse(request, 431, "the headers have more than 16384 bytes");
-	else if (error == HPE_INVALID_METHOD && isalpha(at))
-		refuse(request, 501, METHODS_KNOWN);
-	else
-		refuse(request, 400, http_errno_description(error));
 }
 
 void http_request_init(struct http_request *request, size_t body_limit)
@@ -341,16 +296,29 @@ size_t http_request_feed(struct http_request *request, const char *bytes, size_t
 						       .on_headers_complete = on_head,
 						       .on_body = on_body,
 						       .on_message_complete = on_complete };
+	enum http_errno error;
 	size_t n;
 
 	request->unchecked = bytes;
 	n = http_parser_execute(&request->parser, &settings, bytes, len);
 	/* Also of a head that was refused: what is wrong first does not depend on the pieces. */
-	if (request->unchecked && lines_check(request, bytes + n))
+	if (request->unchecked && lines_check(request, bytes + n)) {
 		request->complete = 0;
-	else if (!request->complete && !request->refusal &&
-		 HTTP_PARSER_ERRNO(&request->parser) != HPE_OK)
-		syntax_refuse(request, n < len ? (unsigned char)bytes[n] : 0);
+		return n;
+	}
+	error = HTTP_PARSER_ERRNO(&request->parser);
+	if (request->complete || request->refusal || error == HPE_OK)
+		return n;
+
+	/* The parser stopped at the byte `n`. */
+	if (error == HPE_HEADER_OVERFLOW && request->parser.http_major == 0)
+		refuse(request, 414, "the request line has more than 16384 bytes");
+	else if (error == HPE_HEADER_OVERFLOW)
+		refuse(request, 431, "the headers have more than 16384 bytes");
+	else if (error == HPE_INVALID_METHOD && n < len && isalpha((unsigned char)bytes[n]))
+		refuse(request, 501, METHODS_KNOWN);
+	else
+		refuse(request, 400, http_errno_description(error));
 	return n;
 }
 

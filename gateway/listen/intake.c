@@ -3,13 +3,17 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
-#include "common/serve/tls.h"
 #include "common/log/log.h"
-#include "gateway/listen/parse.h"
+#include "common/serve/tls.h"
 #include "gateway/metrics.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +31,7 @@
 #define SHARED_INFLIGHT_LEAST 64
 
 struct intake {
+	struct event_base *base;
 	const struct config *config;
 	struct json_arena *arena;
 	size_t inflight;
@@ -34,16 +39,16 @@ struct intake {
 	intake_dispatch_fn *dispatch;
 	void *context;
 	struct turns turns;
-	struct event *turn;          /* active while a connection waits for its turn */
-	LIST_HEAD(, client) holding; /* those that hold something */
+	struct event *turn;              /* active while a connection waits for its turn */
+	LIST_HEAD(, connection) holding; /* those that hold something */
 	size_t holding_n;
 	size_t held_bytes;
-	struct gate *gate; /* NULL: none */
-	struct gate_answer limited;
+	struct auth *auth; /* NULL: none */
+	struct auth_answer limited;
 	struct tls *tls; /* the same */
-	LIST_HEAD(, client) clients;
-	LIST_HEAD(, client) asking; /* those whose key is asked for */
-	intake_ask_fn *ask;         /* NULL: no store can be asked */
+	LIST_HEAD(, connection) connections;
+	LIST_HEAD(, connection) asking; /* those whose key is asked for */
+	intake_ask_fn *ask;             /* NULL: no store can be asked */
 	void *ask_context;
 	struct arrivals *arrivals;
 	uint64_t logs_n; /* answers that might have been logged */
@@ -71,17 +76,18 @@ static void on_turn(evutil_socket_t fd, short what, void *data)
 		event_add(intake->turn, &at_once);
 }
 
-struct intake *intake_new(struct event_base *base, const struct config *config, struct gate *gate,
+struct intake *intake_new(struct event_base *base, const struct config *config, struct auth *auth,
 			  intake_dispatch_fn *dispatch, void *context)
 {
 	struct intake *intake = checked(calloc(1, sizeof(*intake)));
 
+	intake->base = base;
 	intake->config = config;
 	intake->arena = json_arena_new();
 	intake->inflight_max = (size_t)config->inflight_max;
 	intake->dispatch = dispatch;
 	intake->context = context;
-	intake->gate = gate;
+	intake->auth = auth;
 	intake->tls = tls_new(config);
 	turns_init(&intake->turns, turns_wake, intake);
 	intake->arrivals = arrivals_new(base, config, &intake->turns, intake->tls);
@@ -97,8 +103,8 @@ void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *cont
 
 void intake_tick(struct intake *intake, int64_t now_ms)
 {
-	if (intake->gate)
-		gate_tick(intake->gate, now_ms);
+	if (intake->auth)
+		auth_tick(intake->auth, now_ms);
 	if (!intake->tls)
 		return;
 	tls_tick(intake->tls, now_ms);
@@ -108,8 +114,8 @@ void intake_tick(struct intake *intake, int64_t now_ms)
 
 void intake_reload(struct intake *intake)
 {
-	if (intake->gate)
-		gate_reload(intake->gate);
+	if (intake->auth)
+		auth_reload(intake->auth);
 	if (intake->tls)
 		tls_reload(intake->tls);
 }
@@ -118,7 +124,7 @@ void intake_warnings(const struct intake *intake, cJSON *array)
 {
 	const char *const warnings[] = {
 		intake->tls ? tls_trouble(intake->tls) : NULL,
-		intake->gate ? gate_trouble(intake->gate, clock_monotonic_ms()) : NULL,
+		intake->auth ? auth_trouble(intake->auth, clock_monotonic_ms()) : NULL,
 	};
 
 	for (size_t i = 0; i < sizeof(warnings) / sizeof(warnings[0]); i++)
@@ -164,67 +170,75 @@ int64_t intake_text_cost(size_t len)
 	return (int64_t)(len / BYTES_OF_COST);
 }
 
-#define KEYS_AWAY "the key cannot be checked at present"
-
-static const char *refusal_text(enum answer answer)
+/*
+ * Answers a request that may not be done; NULL: one of HTTP that was not parsed. What was limited
+ * is kept for its headers.
+ */
+static void refuse(struct intake *intake, struct responder *responder, struct request *request,
+		   const struct auth_answer *refusal)
 {
-	return answer == ANSWER_UNAVAILABLE ? KEYS_AWAY : NULL;
+	const char *id = request ? request->text : "";
+	enum answer answer = refusal->answer;
+	const struct limit *of = refusal->verdict.of;
+	cJSON *object;
+	char *line;
+
+	intake->limited = *refusal;
+	if (answer == ANSWER_RATE_LIMITED) {
+		if (of) /* in the copy */
+			intake->limited.verdict.of = intake->limited.limits +
+						     (of - refusal->limits);
+		object = checked(cJSON_CreateObject());
+		cJSON_AddNumberToObject(object, "retry_after_ms",
+					(double)limit_retry_after_ms(&refusal->verdict));
+		cJSON_AddStringToObject(object, "message", answer_text(answer));
+		line = answer_line(id, answer, NULL, object);
+	} else {
+		line = answer_message_line(id, answer,
+					   answer == ANSWER_UNAVAILABLE
+						   ? "the key cannot be checked at present"
+						   : answer_text(answer));
+	}
+	responder_line(responder, request, answer, line);
+	free(request);
 }
 
-/* The verdict points to the limit that refuses: to the copy of it. */
-static void limited_keep(struct intake *intake, const struct gate_answer *answer)
+static void asking_begin(struct intake *intake, struct connection *connection,
+			 struct request *request)
 {
-	const struct limit *of = answer->verdict.of;
-
-	intake->limited = *answer;
-	if (answer->answer == ANSWER_RATE_LIMITED && of)
-		intake->limited.verdict.of = intake->limited.limits + (of - answer->limits);
-}
-
-static void refuse(struct intake *intake, struct request *request, const struct gate_answer *answer)
-{
-	limited_keep(intake, answer);
-	if (answer->answer == ANSWER_RATE_LIMITED)
-		request_fail_wait(request, answer->answer, limit_retry_after_ms(&answer->verdict),
-				  NULL);
-	else
-		request_fail(request, answer->answer, refusal_text(answer->answer));
-}
-
-static void asking_begin(struct intake *intake, struct client *client, struct request *request)
-{
-	client->asking = intake->ask(intake->ask_context);
-	client->asked = request;
+	connection->asking = intake->ask(intake->ask_context);
+	connection->asked = request;
 	intake->inflight += request == NULL; /* which the gateway answers before it ends */
-	LIST_INSERT_HEAD(&intake->asking, client, next_asking);
+	LIST_INSERT_HEAD(&intake->asking, connection, next_asking);
 }
 
-static void asking_end(struct client *client)
+static void asking_end(struct connection *connection)
 {
-	client->intake->inflight -= client->asked == NULL;
-	client->asking = 0;
-	client->asked = NULL;
-	LIST_REMOVE(client, next_asking);
+	connection->intake->inflight -= connection->asked == NULL;
+	connection->asking = 0;
+	connection->asked = NULL;
+	LIST_REMOVE(connection, next_asking);
 }
 
-/* Authenticates the connection. `is_asked` as of gate_identify(). */
+/* Authenticates the connection. `is_asked` as of auth_identify(). */
 static void identify(struct intake *intake, struct request *request, int is_asked)
 {
 	struct responder *responder = request->responder;
-	struct gate_answer answer = { .answer = ANSWER_UNAUTHORIZED };
+	struct auth_answer answer = { .answer = ANSWER_UNAUTHORIZED };
 	cJSON *object;
 
-	if (intake->gate)
-		gate_identify(intake->gate, responder, request_code(request), request->code_len,
+	if (intake->auth)
+		auth_identify(intake->auth, responder, request_code(request), request->code_len,
 			      intake->ask ? is_asked : 1, &answer);
 	if (answer.may_be_new) {
-		asking_begin(intake, (struct client *)responder, request);
+		asking_begin(intake, (struct connection *)responder, request);
 		return;
 	}
-	request_code_wipe(request);
+	/* It is a secret, and is not needed any more. */
+	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
 	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {
-		refuse(intake, request, &answer);
+		refuse(intake, responder, request, &answer);
 		return;
 	}
 	object = checked(cJSON_CreateObject());
@@ -236,60 +250,48 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 }
 
 /* One that presents nothing is whom its connection stands for, until its certificate expires. */
-static enum answer proof_apply(struct intake *intake, struct client *client)
+static enum answer proof_apply(struct intake *intake, struct connection *connection)
 {
-	struct identity *identity = &client->responder.identity;
+	struct identity *identity = &connection->responder.identity;
 	const struct api_key *key = identity->grant.key;
 
-	if (!*client->proof)
+	if (!*connection->proof)
 		return ANSWER_OK;
-	if (clock_wall_ms() >= client->proof_ends_ms) {
-		if (key && strcmp(key->id, client->proof) == 0)
+	if (clock_wall_ms() >= connection->proof_ends_ms) {
+		if (key && strcmp(key->id, connection->proof) == 0)
 			identity_forget(identity);
-		client->proof[0] = '\0';
+		connection->proof[0] = '\0';
 		return ANSWER_OK;
 	}
-	return key || identity->token
-		       ? ANSWER_OK
-		       : gate_identify_by_id(intake->gate, &client->responder, client->proof);
+	return key || identity->token ? ANSWER_OK
+				      : auth_identify_by_id(intake->auth, &connection->responder,
+							    connection->proof);
 }
 
-/* Whether the key that the connection stands for may be in a store by now: asked once. */
-static int proof_is_new(const struct intake *intake, const struct client *client)
-{
-	const struct identity *identity = &client->responder.identity;
-
-	return intake->ask && !client->is_asked && *client->proof && !identity->grant.key &&
-	       !identity->token && !keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
-}
-
-/* Whether the request may be done; else it is answered, now or when the stores have told. */
-static int is_admitted(struct intake *intake, struct request *request)
-{
-	struct client *client = (struct client *)request->responder;
-	struct gate_answer answer = { .answer = ANSWER_OK };
-
-	if (!intake->gate)
-		return 1;
-	if (proof_is_new(intake, client)) {
-		asking_begin(intake, client, request);
-		return 0;
-	}
-	answer.answer = proof_apply(intake, client);
-	request->by = request->responder->identity.grant.key;
-	if (answer.answer == ANSWER_OK)
-		gate_admit(intake->gate, request, &answer);
-	if (answer.answer != ANSWER_OK)
-		refuse(intake, request, &answer);
-	return answer.answer == ANSWER_OK;
-}
-
+/* Dispatches the request if it may be done; else answers it, now or when the stores have told. */
 static void admit(struct intake *intake, struct request *request)
 {
-	if (!is_admitted(intake, request))
-		return;
-	if (intake->inflight > intake->inflight_max ||
-	    request_is_abandoned(request, clock_monotonic_us()))
+	struct connection *connection = (struct connection *)request->responder;
+	const struct identity *identity = &request->responder->identity;
+	struct auth_answer answer = { .answer = ANSWER_OK };
+
+	if (intake->auth) {
+		/* The key that the connection stands for may be in a store by now: asked once. */
+		if (intake->ask && !connection->is_asked && *connection->proof &&
+		    !identity->grant.key && !identity->token &&
+		    !keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN)) {
+			asking_begin(intake, connection, request);
+			return;
+		}
+		answer.answer = proof_apply(intake, connection);
+		request->by = identity->grant.key;
+		if (answer.answer == ANSWER_OK)
+			auth_admit(intake->auth, request, &answer);
+	}
+	if (answer.answer != ANSWER_OK)
+		refuse(intake, request->responder, request, &answer);
+	else if (intake->inflight > intake->inflight_max ||
+		 request_is_abandoned(request, clock_monotonic_us()))
 		request_fail(request, ANSWER_BUSY, NULL);
 	else
 		intake->dispatch(intake->context, request);
@@ -297,77 +299,67 @@ static void admit(struct intake *intake, struct request *request)
 
 void intake_keys_told(struct intake *intake, uint64_t question, int is_told)
 {
-	struct client *client = LIST_FIRST(&intake->asking);
+	struct connection *connection = LIST_FIRST(&intake->asking);
 
-	while (client) {
-		struct request *request = client->asked;
+	while (connection) {
+		struct request *request = connection->asked;
 
-		if (client->asking > question) {
-			client = LIST_NEXT(client, next_asking);
+		if (connection->asking > question) {
+			connection = LIST_NEXT(connection, next_asking);
 			continue;
 		}
-		asking_end(client);
-		client->is_asked = is_told ? 1 : -1;
+		asking_end(connection);
+		connection->is_asked = is_told ? 1 : -1;
 		if (!request)
-			client->again(client);
+			connection->again(connection);
 		else if (request->op == OP_AUTH)
-			identify(intake, request, client->is_asked);
+			identify(intake, request, connection->is_asked);
 		else
 			admit(intake, request);
 		/* Any client may be gone by now. None has begun to ask: they are served later. */
-		client = LIST_FIRST(&intake->asking);
+		connection = LIST_FIRST(&intake->asking);
 	}
 }
 
-int intake_identify(struct intake *intake, struct client *client, const char *text, size_t len)
+int intake_identify(struct intake *intake, struct connection *connection, const char *text,
+		    size_t len)
 {
-	struct gate_answer answer = { .answer = ANSWER_OK };
-	cJSON *object;
+	struct auth_answer answer = { .answer = ANSWER_OK };
 
-	if (!intake->gate)
+	if (!intake->auth)
 		return 0;
 	if (!text) {
-		identity_forget(&client->responder.identity);
+		identity_forget(&connection->responder.identity);
 		return 0;
 	}
-	gate_identify(intake->gate, &client->responder, text, len,
-		      intake->ask ? client->is_asked : 1, &answer);
-	client->is_asked = 0;
+	auth_identify(intake->auth, &connection->responder, text, len,
+		      intake->ask ? connection->is_asked : 1, &answer);
+	connection->is_asked = 0;
 	if (answer.answer == ANSWER_OK)
 		return 0;
 	if (answer.may_be_new) {
-		asking_begin(intake, client, NULL);
+		asking_begin(intake, connection, NULL);
 		return 1;
 	}
-	limited_keep(intake, &answer);
-	if (answer.answer != ANSWER_RATE_LIMITED) {
-		intake_refuse(intake, &client->responder, answer.answer,
-			      refusal_text(answer.answer));
-		return -1;
-	}
 	request_enter(intake);
-	object = checked(cJSON_CreateObject());
-	cJSON_AddNumberToObject(object, "retry_after_ms",
-				(double)limit_retry_after_ms(&answer.verdict));
-	cJSON_AddStringToObject(object, "message", answer_text(answer.answer));
-	responder_line(&client->responder, NULL, answer.answer,
-		       answer_line("", answer.answer, NULL, object));
+	turns_spend(&intake->turns, COST_BAD);
+	refuse(intake, &connection->responder, NULL, &answer);
 	return -1;
 }
 
-const struct gate_answer *intake_limited(const struct intake *intake)
+const struct auth_answer *intake_limited(const struct intake *intake)
 {
 	return &intake->limited;
 }
 
-enum answer intake_monitor(struct intake *intake, struct client *client)
+enum answer intake_monitor(struct intake *intake, struct connection *connection)
 {
 	enum answer answer;
 
-	if (!intake->gate)
+	if (!intake->auth)
 		return ANSWER_OK;
-	answer = proof_apply(intake, client);
-	return answer == ANSWER_OK ? gate_monitor(intake->gate, &client->responder) : answer;
+	answer = proof_apply(intake, connection);
+	return answer == ANSWER_OK ? auth_monitor(intake->auth, &connection->responder) : answer;
 }
 
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
@@ -397,149 +389,169 @@ void intake_refuse(struct intake *intake, struct responder *responder, enum answ
 		       answer_message_line("", answer, message ? message : answer_text(answer)));
 }
 
-/* The common name of a verified client certificate is the id of a key. */
-static void certificate_proof(const SSL *session, char proof[KEY_ID_LEN + 1])
+void connection_open(struct connection *connection, struct intake *intake,
+		     const struct arrival *arrival, event_callback_fn on_readable,
+		     event_callback_fn on_writable)
 {
-	X509 *certificate = SSL_get1_peer_certificate(session);
-	char name[KEY_ID_LEN + 2];
-	int len;
-
-	if (!certificate)
-		return;
-	len = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, name,
-					sizeof(name));
-	if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
-		memcpy(proof, name, KEY_ID_LEN + 1);
-	X509_free(certificate);
-}
-
-/* The user of the process on the other side of a Unix socket. */
-static void user_proof(const struct gate *gate, int fd, char proof[KEY_ID_LEN + 1])
-{
+	int fd = arrival->stream.fd;
+	const SSL *session = arrival->stream.session;
 	struct ucred peer = { .uid = (uid_t)-1 }; /* which TCP leaves */
-	socklen_t len = sizeof(peer);
+	socklen_t peer_len = sizeof(peer);
+	char name[KEY_ID_LEN + 2];
+	X509 *certificate;
 	const char *id;
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid == (uid_t)-1)
-		return;
-	id = gate_key_of_uid(gate, peer.uid);
-	if (id)
-		memcpy(proof, id, KEY_ID_LEN + 1);
-}
+	connection->intake = intake;
+	connection->turn.turns = &intake->turns;
+	connection->arrival = *arrival;
+	connection->responder.peer = arrival->peer;
+	connection->responder.is_local = arrival->is_local;
+	connection->responder.identity.is_needed = intake->auth && auth_is_required(intake->auth);
+	connection->proof_ends_ms = INT64_MAX;
+	connection->readable = checked(
+		event_new(intake->base, fd, EV_READ | EV_PERSIST, on_readable, connection));
+	connection->writable = checked(
+		event_new(intake->base, fd, EV_WRITE | EV_PERSIST, on_writable, connection));
+	connection->input = checked(evbuffer_new());
+	connection->output = checked(evbuffer_new());
+	LIST_INSERT_HEAD(&intake->connections, connection, open);
 
-void client_open(struct client *client, struct intake *intake, const struct arrival *arrival)
-{
-	client->intake = intake;
-	client->turn.turns = &intake->turns;
-	client->arrival = *arrival;
-	client->responder.peer = arrival->peer;
-	client->responder.is_local = arrival->is_local;
-	client->responder.identity.is_needed = intake->gate && gate_is_required(intake->gate);
-	client->proof_ends_ms = INT64_MAX;
-	LIST_INSERT_HEAD(&intake->clients, client, open);
-	if (arrival->stream.session) {
-		certificate_proof(arrival->stream.session, client->proof);
-		client->proof_ends_ms = clock_wall_ms() +
-					1000 * tls_client_expires_s(arrival->stream.session);
-	} else if (intake->gate) {
-		user_proof(intake->gate, arrival->stream.fd, client->proof);
+	/* The common name of a verified client certificate is the id of a key. */
+	certificate = session ? SSL_get1_peer_certificate(session) : NULL;
+	if (certificate) {
+		int len = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate),
+						    NID_commonName, name, sizeof(name));
+
+		if (len == KEY_ID_LEN && key_id_valid(name, KEY_ID_LEN))
+			memcpy(connection->proof, name, KEY_ID_LEN + 1);
+		X509_free(certificate);
+	}
+	if (session)
+		connection->proof_ends_ms = clock_wall_ms() + 1000 * tls_client_expires_s(session);
+
+	/* The user of the process on the other side of a Unix socket may have a key. */
+	if (!session && intake->auth &&
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_len) == 0 &&
+	    peer.uid != (uid_t)-1) {
+		id = auth_key_of_uid(intake->auth, peer.uid);
+		if (id)
+			memcpy(connection->proof, id, KEY_ID_LEN + 1);
 	}
 }
 
-void client_close(struct client *client)
+void connection_close(struct connection *connection)
 {
-	client_hold(client, 0);
-	turn_leave(&client->turn);
-	if (client->asking && !client->asked)
-		asking_end(client); /* a request that is left waits for its answer */
-	LIST_REMOVE(client, open);
-	arrival_end(client->intake->arrivals, &client->arrival);
+	connection_hold(connection, 0);
+	turn_leave(&connection->turn);
+	if (connection->asking && !connection->asked)
+		asking_end(connection); /* a request that is left waits for its answer */
+	LIST_REMOVE(connection, open);
+	event_free(connection->readable);
+	event_free(connection->writable);
+	evbuffer_drain(connection->input, evbuffer_get_length(connection->input));
+	evbuffer_drain(connection->output, evbuffer_get_length(connection->output));
+	arrival_end(connection->intake->arrivals, &connection->arrival);
+	connection->is_closed = 1;
 }
 
-void client_look(struct client *client)
+void connection_fini(struct connection *connection)
 {
-	struct responder *responder = &client->responder;
+	evbuffer_free(connection->input);
+	evbuffer_free(connection->output);
+	identity_forget(&connection->responder.identity);
+}
+
+ssize_t connection_read(struct connection *connection, char bytes[STREAM_BYTES], size_t most)
+{
+	struct stream *stream = &connection->arrival.stream;
+	ssize_t n;
+
+	if (!connection->is_met)
+		connection_look(connection); /* it may have left before */
+	connection->is_met = 1;
+	n = stream_read(stream, bytes, most);
+	if (n < 0)
+		n = errno == EAGAIN || errno == EINTR ? CONNECTION_LATER : CONNECTION_BROKEN;
+	turns_spend(connection->turn.turns,
+		    1 + (n > 0 ? n / BYTES_OF_READ : 0) + stream->records_n);
+	return n;
+}
+
+size_t connection_unsent(const struct connection *connection)
+{
+	return evbuffer_get_length(connection->output) + stream_unsent(&connection->arrival.stream);
+}
+
+void connection_look(struct connection *connection)
+{
+	struct responder *responder = &connection->responder;
 	struct tcp_info info = { .tcpi_state = TCP_ESTABLISHED }; /* which a Unix socket leaves */
 	socklen_t len = sizeof(info);
 
-	(void)getsockopt(client->arrival.stream.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	(void)getsockopt(connection->arrival.stream.fd, IPPROTO_TCP, TCP_INFO, &info, &len);
 	if (info.tcpi_state == TCP_ESTABLISHED || responder->has_left)
 		return;
 	responder->has_left = 1;
-	if (!client->is_met)
+	if (!connection->is_met)
 		responder->left_waited_ms = info.tcpi_last_data_recv;
-}
-
-void client_pay_read(struct client *client, ssize_t n)
-{
-	int64_t bytes_cost = n > 0 ? n / BYTES_OF_READ : 0;
-
-	turns_spend(client->turn.turns, 1 + bytes_cost + client->arrival.stream.records_n);
-}
-
-void client_meet(struct client *client)
-{
-	if (!client->is_met)
-		client_look(client);
-	client->is_met = 1;
 }
 
 void intake_keys_changed(struct intake *intake)
 {
-	struct client *client, *next;
+	struct connection *connection, *next;
 
-	for (client = LIST_FIRST(&intake->clients); client; client = next) {
-		const struct api_key *key = client->responder.identity.grant.key;
+	for (connection = LIST_FIRST(&intake->connections); connection; connection = next) {
+		const struct api_key *key = connection->responder.identity.grant.key;
 
-		if (!key && *client->proof)
-			key = keys_get(gate_keys(intake->gate), client->proof, KEY_ID_LEN);
-		next = LIST_NEXT(client, open);
+		if (!key && *connection->proof)
+			key = keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN);
+		next = LIST_NEXT(connection, open);
 		if (key && key->is_revoked)
-			client_cut(client, "its key was revoked");
+			connection_cut(connection, "its key was revoked");
 	}
 }
 
-void client_hold(struct client *client, size_t bytes)
+void connection_hold(struct connection *connection, size_t bytes)
 {
-	struct intake *intake = client->intake;
+	struct intake *intake = connection->intake;
 
-	if (client->held_bytes == 0 && bytes > 0) {
-		LIST_INSERT_HEAD(&intake->holding, client, next);
+	if (connection->held_bytes == 0 && bytes > 0) {
+		LIST_INSERT_HEAD(&intake->holding, connection, next);
 		intake->holding_n++;
-	} else if (client->held_bytes > 0 && bytes == 0) {
-		LIST_REMOVE(client, next);
+	} else if (connection->held_bytes > 0 && bytes == 0) {
+		LIST_REMOVE(connection, next);
 		intake->holding_n--;
 	}
-	intake->held_bytes += bytes - client->held_bytes;
-	client->held_bytes = bytes;
+	intake->held_bytes += bytes - connection->held_bytes;
+	connection->held_bytes = bytes;
 	metrics_set(METRIC_CONNECTIONS_HELD, (int64_t)intake->held_bytes);
 }
 
-int client_is_over_share(const struct client *client, size_t bytes)
+int connection_is_over_share(const struct connection *connection, size_t bytes)
 {
-	const struct intake *intake = client->intake;
+	const struct intake *intake = connection->intake;
 	size_t half = (size_t)intake->config->socket_buffer_bytes / 2;
 
 	return intake->held_bytes > half && bytes > half / intake->holding_n;
 }
 
-void client_cut(struct client *client, const char *reason)
+void connection_cut(struct connection *connection, const char *reason)
 {
 	log_warn("connection_cut", LOG_S("reason", reason));
 	metrics_add(METRIC_CONNECTIONS_CUT, 1);
-	client->cut(client);
+	connection->cut(connection);
 }
 
 void intake_relieve(struct intake *intake)
 {
 	while (intake->held_bytes > (size_t)intake->config->socket_buffer_bytes) {
-		struct client *client, *most = LIST_FIRST(&intake->holding);
+		struct connection *connection, *most = LIST_FIRST(&intake->holding);
 
-		LIST_FOREACH (client, &intake->holding, next)
-			if (client->held_bytes > most->held_bytes)
-				most = client;
-		client_hold(most, 0);
-		client_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
+		LIST_FOREACH (connection, &intake->holding, next)
+			if (connection->held_bytes > most->held_bytes)
+				most = connection;
+		connection_hold(most, 0);
+		connection_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
 	}
 }
 
@@ -559,6 +571,43 @@ int intake_logs(struct intake *intake)
 		return 0;
 	intake->logs_n++;
 	return hash_keyed(&intake->logs_n, sizeof(intake->logs_n)) % one_of == 0;
+}
+
+void access_log(const struct connection *connection, const struct request *request,
+		enum answer answer, const struct access_http *http)
+{
+	const struct network *from = &connection->arrival.from;
+	char address[INET6_ADDRSTRLEN];
+	const char *shown = inet_ntop(from->family, from->bytes, address, sizeof(address));
+	struct access_http line = { .key = connection->responder.identity.grant.key };
+	int is_http = http != NULL;
+
+	if (!http && request) {
+		/* The id as it is in JSON: a number, or a string without its quotation marks. */
+		size_t marks = *request->text == '"', len = request->id_len - 2 * marks;
+
+		snprintf(line.id, sizeof(line.id), "%.*s", (int)len, request->text + marks);
+		line.of = request_operations[request->op].name;
+		line.key = request->by; /* the connection may be another one's by now */
+		if (request->trace_len > 0)
+			trace_context_parse(request_trace(request), TRACE_PARENT_LEN, &line.trace);
+	}
+	http = http ? http : &line;
+	log_each(LOG_LEVEL_INFO, "request",
+		 (const struct log_field[]){
+			 LOG_S("over", is_http ? "http" : "lines"),
+			 LOG_S("op", http->of),
+			 LOG_I("coupon", request ? request->coupon : 0),
+			 LOG_S("answer", answer_status(answer)),
+			 LOG_I("http", http->status),
+			 LOG_US_AS_MS("ms", request ? clock_monotonic_us() - request->begun_us : 0),
+			 LOG_S("key", http->key ? http->key->id : ""),
+			 LOG_S("address", shown ? shown : "unix"),
+			 LOG_S("request_id", http->id),
+			 LOG_S("trace", http->trace.trace_id),
+			 LOG_S("span", http->trace.span_id),
+			 { 0 },
+		 });
 }
 
 size_t intake_inflight(const struct intake *intake)

@@ -1,11 +1,12 @@
 /* Requests of clients, as they are parsed, and their replies. */
 #pragma once
 
+#include "common/keys.h"
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 #include "common/message/use.h"
-#include "gateway/gate/identity.h"
+#include "gateway/gate/token.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>
@@ -13,6 +14,20 @@
 #include <sys/queue.h>
 
 struct request;
+
+/* Who asks: an API key, the user of a token, or nobody that is known. auth.h changes it. */
+struct identity {
+	struct key_grant grant;    /* .key NULL: no key */
+	const struct token *token; /* held; NULL: none */
+	int is_needed;             /* nobody that is known may do nothing */
+};
+
+void identity_forget(struct identity *identity);
+/*
+ * Whether it may know of this coupon: also of one that is found only later, by a code. By then a
+ * connection may have presented something else.
+ */
+int identity_has_coupon(const struct identity *identity, int64_t coupon);
 
 /*
  * The destination of replies: a connection of the socket API or an HTTP exchange. It does not
@@ -28,14 +43,13 @@ struct responder {
 		      enum answer answer, const char *line, size_t len);
 	/* What the request has beside its object, until it is parsed; or NULL. */
 	const char *key;
-	const char *trace; /* trace_context_format(), or empty */
-	const char *name;  /* X-Request-Id */
-	uint64_t peer;     /* whose connection it is (arrival.h) */
-	int is_local;      /* of this machine */
-	/* It sends no more, and may have gone; and so long it had waited to be read from at all. */
-	int has_left;
-	int64_t left_waited_ms;
-	struct identity identity;  /* who asks (gate.h) */
+	const char *trace;         /* trace_context_format(), or empty */
+	const char *name;          /* X-Request-Id */
+	uint64_t peer;             /* whose connection it is (arrival.h) */
+	int is_local;              /* of this machine */
+	int has_left;              /* it sends no more, and may have gone */
+	int64_t left_waited_ms;    /* so long it had waited before it was first read from */
+	struct identity identity;  /* who asks (auth.h) */
 	int64_t codes_wrong_by_us; /* attempts.h */
 };
 
@@ -69,7 +83,7 @@ struct request_page {
 	struct coupon_cursor after;
 };
 
-/* What an order asks for; of OP_QUOTE only the amount and the currency. */
+/* What an order asks for; OP_QUOTE has only an amount and a currency. */
 struct request_use {
 	struct use use; /* without its action */
 	struct receive receives[];
@@ -83,8 +97,7 @@ struct request {
 	int by_receive; /* of one that it names, not of all or any of a user */
 	int names_many; /* an order names receives in an array, and so does the answer */
 	int64_t coupon;
-	struct user_id
-		user; /* OP_HOLD to OP_ROLLBACK: whose the receives must be; empty: anybody's */
+	struct user_id user; /* of OP_HOLD to OP_ROLLBACK: who must have them; empty: anybody */
 	struct receive receive;
 	struct request_page page; /* OP_COUPONS */
 	struct request_use *use;  /* OP_HOLD to OP_QUOTE, behind the text; else NULL */
@@ -103,18 +116,26 @@ const char *request_key(const struct request *request);
 const char *request_trace(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
-void request_code_wipe(struct request *request); /* it is a secret, and is not needed any more */
 /* Which code it is (receive_code_valid()); its coupon is then that of the request. */
 void request_code_set(struct request *request, const char *code);
 
 extern const char *const request_ack_names[]; /* by enum request_ack */
 
 /*
- * Whether its client has left, and it has waited for so long, a second, that this client has
- * probably given up: then it is not begun, and is answered busy, for one that has only closed its
- * own side after its request.
+ * Whether its client has left, and the request has waited for a second, so that the client has
+ * probably given up. Such a request is not begun. It is answered busy, because the client may only
+ * have closed its own side.
  */
 int request_is_abandoned(const struct request *request, int64_t now_us);
+
+/*
+ * Parses a request's object. `op` is OP_COUNT when the object itself must name it (socket), else
+ * the operation that the path named (HTTP). The responder's key, which is valid, is another
+ * spelling of the member; operations without that member do not look at it. Returns the new
+ * request, or NULL after the error was sent to the responder (which counts it as answered).
+ */
+struct request *request_parse(struct json_arena *arena, const char *text, size_t len,
+			      enum request_op op, struct responder *responder);
 
 /*
  * Replies: the line that goes to the responder. Each request is answered exactly once, by one of
@@ -146,12 +167,6 @@ void request_fail_wait(struct request *request, enum answer answer, int64_t wait
  */
 void request_answer_object(struct request *request, enum answer answer, const char *status,
 			   cJSON *object);
-
-/*
- * Whether a line begins as one of HTTP does, or as the preface of HTTP/2. A web page can make a
- * browser send HTTP to any port, with a body that the page chooses.
- */
-int request_is_http(const char *line, size_t len);
 
 struct request_operation {
 	const char *name;

@@ -16,12 +16,6 @@ static int is_empty(const struct turns *turns)
 	return TAILQ_EMPTY(&turns->fresh) && TAILQ_EMPTY(&turns->busy);
 }
 
-static void queue_add(struct turn_queue *queue, struct turn *turn)
-{
-	turn->queue = queue;
-	TAILQ_INSERT_TAIL(queue, turn, next);
-}
-
 static void queue_remove(struct turn *turn)
 {
 	TAILQ_REMOVE(turn->queue, turn, next);
@@ -35,7 +29,8 @@ void turn_enter(struct turn *turn)
 
 	if (turn->queue)
 		return;
-	queue_add(&turns->fresh, turn);
+	turn->queue = &turns->fresh;
+	TAILQ_INSERT_TAIL(turn->queue, turn, next);
 	if (was_empty && !turns->serving)
 		turns->wake(turns->context);
 }
@@ -66,38 +61,37 @@ int turn_affords(struct turn *turn, int64_t cost)
 	return turn->wanted == 0;
 }
 
-/* What was spent beyond the credit is owed: one that does dear things has fewer turns. */
-static void turn_serve(struct turns *turns, struct turn *turn)
-{
-	int was_fresh = turn->queue == &turns->fresh, more = 1;
-	int64_t credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
-
-	queue_remove(turn);
-	turn->credit += TURN_COST;
-	if (turn->credit > credit_max)
-		turn->credit = credit_max;
-	turns->serving = turn;
-	turns->spent += TURN_COST_LEAST;
-	if (!turn_is_over(turn))
-		more = turn->serve(turn);
-	if (turns->serving != turn)
-		return;
-	turns->serving = NULL;
-	if (turn->queue) { /* it entered while it was served */
-		queue_remove(turn);
-		more = 1;
-	}
-	if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy)))
-		queue_add(&turns->busy, turn);
-}
-
 int turns_run(struct turns *turns)
 {
-	int64_t until = turns->spent + TURNS_COST;
+	int64_t until = turns->spent + TURNS_COST, credit_max;
+	struct turn *turn;
+	int was_fresh, more;
 
 	check(!turns->serving);
-	while (!is_empty(turns) && turns->spent < until)
-		turn_serve(turns, TAILQ_EMPTY(&turns->fresh) ? TAILQ_FIRST(&turns->busy)
-							     : TAILQ_FIRST(&turns->fresh));
+	while (!is_empty(turns) && turns->spent < until) {
+		was_fresh = !TAILQ_EMPTY(&turns->fresh);
+		turn = TAILQ_FIRST(was_fresh ? &turns->fresh : &turns->busy);
+		queue_remove(turn);
+
+		/* What was spent beyond the credit is owed: dear things make fewer turns. */
+		credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
+		turn->credit += TURN_COST;
+		if (turn->credit > credit_max)
+			turn->credit = credit_max;
+		turns->serving = turn;
+		turns->spent += TURN_COST_LEAST;
+		more = turn_is_over(turn) || turn->serve(turn);
+		if (turns->serving != turn) /* it has left, and may be gone */
+			continue;
+		turns->serving = NULL;
+		if (turn->queue) { /* it entered while it was served */
+			queue_remove(turn);
+			more = 1;
+		}
+		if (more || (was_fresh && !TAILQ_EMPTY(&turns->busy))) {
+			turn->queue = &turns->busy;
+			TAILQ_INSERT_TAIL(turn->queue, turn, next);
+		}
+	}
 	return !is_empty(turns);
 }

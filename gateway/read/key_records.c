@@ -30,13 +30,13 @@ static int64_t known_version(const struct key_records *records)
 static void told(struct key_records *records, int64_t version)
 {
 	if (version >= known_version(records))
-		gate_keys_told(records->gate, clock_monotonic_ms());
+		auth_keys_told(records->auth, clock_monotonic_ms());
 }
 
 /* Returns whether it was something new. */
 static int record_take(const struct key_records *records, const char *text, size_t len)
 {
-	enum keys_merged merged = keys_merge(gate_keys(records->gate), text, len);
+	enum keys_merged merged = keys_merge(auth_keys(records->auth), text, len);
 
 	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
 		log_warn("key_record",

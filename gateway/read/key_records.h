@@ -1,6 +1,6 @@
 /*
  * Reads API keys from both stores: whether there is something new, twice a second and when
- * PostgreSQL notifies of a change, and then what. Each store tells what it has; the gate believes
+ * PostgreSQL notifies of a change, and then what. Each store tells what it has; the gateway believes
  * the higher version of each record. A store that is behind the other, because it was put back or
  * has lost its data, tells nothing final. Event-loop thread only.
  */
@@ -19,7 +19,7 @@ struct key_look {
 struct key_records {
 	struct redis_pool *redis;
 	struct lookup *lookup;
-	struct gate *gate;
+	struct auth *auth;
 	struct intake *intake; /* is told that keys have changed */
 
 	/* Its own. */

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/gate/proxy.h"
+#include "gateway/listen/proxy.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>

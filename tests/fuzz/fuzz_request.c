@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "gateway/listen/parse.h"
+#include "gateway/listen/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>

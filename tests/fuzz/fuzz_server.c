@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/wire.h"
 
-#include "gateway/listen/server.h"
+#include "gateway/listen/lines.h"
 
 #include <strings.h>
 
@@ -76,15 +76,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct wire_text whole, cut;
 	static struct wire wire;
-	static struct server *server;
+	static struct lines *lines;
 	size_t owed;
 
 	if (size == 0)
 		return 0;
-	if (!server) {
+	if (!lines) {
 		wire_init(&wire);
-		server = server_new(wire.base, &wire.config, wire.intake);
-		wire_listen(&wire, server_accept, server);
+		lines = lines_new(wire.base, &wire.config, wire.intake);
+		wire_listen(&wire, lines_accept, lines);
 	}
 	owed = replies_owed(&wire, data + 1, size - 1);
 	wire.later = data[0] & 1;

@@ -10,7 +10,6 @@
 
 #include "common/program/config.h"
 #include "common/log/log.h"
-#include "gateway/gate/key_use.h"
 #include "gateway/listen/intake.h"
 
 #include <errno.h>

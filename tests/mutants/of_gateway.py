@@ -370,9 +370,9 @@ MUTANTS = [
     mutant(
         "P9",
         "the cut of a connection that does not read",
-        "gateway/listen/server.c",
-        "if ((int64_t)output_length(conn) > conn->server->config->output_limit_bytes)",
-        "if (!conn->output)",
+        "gateway/listen/lines.c",
+        "if ((int64_t)connection_unsent(&conn->base) > lines->config->output_limit_bytes)",
+        "if (!conn->base.output)",
         "tests/e2e/test_e2e_limits.py::test_a_client_that_never_reads_is_cut_off",
     ),
     mutant(
@@ -439,7 +439,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the reading on in a line that is longer than one read",
-        "gateway/listen/server.c",
+        "gateway/listen/lines.c",
         "conn_may_read(conn, len > conn->scanned)",
         "conn_may_read(conn, 1)",
         "tests/e2e/test_e2e_protocol_lines.py::test_a_line_of_exactly_the_limit",
@@ -497,8 +497,8 @@ MUTANTS = [
         "TLS",
         "the end of the certificate that stands for a key",
         "gateway/listen/intake.c",
-        "\tif (clock_wall_ms() >= client->proof_ends_ms) {\n",
-        "\tif (!client->proof_ends_ms) {\n",
+        "\tif (clock_wall_ms() >= connection->proof_ends_ms) {\n",
+        "\tif (!connection->proof_ends_ms) {\n",
         "tests/e2e/test_e2e_tls.py::test_a_certificate_that_expires_in_use",
     ),
     mutant(
@@ -617,15 +617,15 @@ MUTANTS = [
     mutant(
         "PROXY",
         "the end of the line in 107 bytes",
-        "gateway/gate/proxy.c",
-        "i == LINE_MAX_BYTES - 1 || ",
+        "gateway/listen/proxy.c",
+        "end == LINE_MAX_BYTES - 1 || ",
         "",
         "unit_test_proxy::test_a_line_without_an_end",
     ),
     mutant(
         "PROXY",
         "the longest header",
-        "gateway/gate/proxy.c",
+        "gateway/listen/proxy.c",
         "\tif (header->len > PROXY_HEADER_MAX)\n\t\treturn PROXY_MALFORMED;\n",
         "",
         "unit_test_proxy::test_the_longest",
@@ -633,8 +633,8 @@ MUTANTS = [
     mutant(
         "PROXY",
         "the checksum of a header",
-        "gateway/gate/proxy.c",
-        " || !crc_is_right(bytes, len, at + TLV_HEAD_BYTES)))",
+        "gateway/listen/proxy.c",
+        " ||\n\t\t     !crc_is_right(bytes, header->len, at + TLV_HEAD_BYTES)))",
         "))",
         "unit_test_proxy::test_checksums",
     ),
@@ -766,8 +766,8 @@ MUTANTS = [
         "HTTP",
         "the trailers that are no headers",
         "gateway/listen/http_request.c",
-        "int of = request->has_head ? TEXTS_N : header_find(",
-        "int of = request->complete ? TEXTS_N : header_find(",
+        "int of = request->has_head ? TEXTS_N : TEXT_HOST;",
+        "int of = request->complete ? TEXTS_N : TEXT_HOST;",
         "unit_test_http_request::test_trailers_are_no_headers",
     ),
     mutant(
@@ -782,7 +782,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the turn in which a connection is read",
-        "gateway/listen/server.c",
+        "gateway/listen/lines.c",
         "\tconn->has_unread = 1;\n",
         "\tconn_read(conn);\n",
         "tests/e2e/test_e2e_fairness.py::"

@@ -1,7 +1,7 @@
 /* A client whose requests are parsed, and whose replies are kept. */
 #pragma once
 
-#include "gateway/listen/parse.h"
+#include "gateway/listen/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

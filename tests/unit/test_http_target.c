@@ -1,5 +1,5 @@
 /* Targets of requests: which operation a path is, its user, and what becomes of a query. */
-#include "gateway/listen/http_target.h"
+#include "gateway/listen/http_value.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

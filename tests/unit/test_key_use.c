@@ -1,5 +1,5 @@
 /* How often keys were used, over processes. */
-#include "gateway/gate/key_use.h"
+#include "gateway/gate/gate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

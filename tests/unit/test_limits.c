@@ -178,7 +178,6 @@ static void test_what_clients_are_told(void **state)
 	assert_int_equal(verdict.wait_us, 0);
 	verdict = limits_take(both, 3, NOW);
 	assert_int_equal(limit_retry_after_ms(&verdict), 143); /* 1 s / 7, rounded up */
-	assert_int_equal(limit_retry_after_s(&verdict), 1);
 	limit_state_write(&verdict, now);
 	assert_string_equal(now, "\"user\";r=0;t=1");
 	/* After what they were told it is allowed. */
@@ -202,7 +201,6 @@ static void test_the_longest_texts(void **state)
 	verdict = limits_take(NULL, 0, NOW);
 	assert_int_equal(limit_state_write(&verdict, now), 0);
 	assert_int_equal(limit_retry_after_ms(&verdict), 1);
-	assert_int_equal(limit_retry_after_s(&verdict), 1);
 }
 
 /*

@@ -1,5 +1,5 @@
 /* The header of the PROXY protocol: whose connection it is, and what is refused. */
-#include "gateway/gate/proxy.h"
+#include "gateway/listen/proxy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

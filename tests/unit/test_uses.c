@@ -2,7 +2,7 @@
  * What orders do with receives, between clients and workers: what goes in one message, who is
  * answered by a reply, and who by the deadline.
  */
-#include "gateway/listen/parse.h"
+#include "gateway/listen/request.h"
 #include "gateway/publish/use_requests.h"
 
 #include <setjmp.h>

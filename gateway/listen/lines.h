@@ -20,13 +20,13 @@
 
 #include <event2/event.h>
 
-struct server;
+struct lines;
 
-struct server *server_new(struct event_base *base, const struct config *config,
-			  struct intake *intake);
-void server_accept(void *server, const struct arrival *arrival); /* arrival_fn */
+struct lines *lines_new(struct event_base *base, const struct config *config,
+			struct intake *intake);
+void lines_accept(void *lines, const struct arrival *arrival); /* arrival_fn */
 /*
  * After intake_stop(): reads no more, and serves no more of what was read. Each connection ends
  * with the last of its replies.
  */
-void server_stop(struct server *server);
+void lines_stop(struct lines *lines);

@@ -17,7 +17,7 @@
  * Here nothing is lenient: a byte that is not as written makes the header malformed. In version 1
  * a line is first complete and then read, in version 2 bytes are judged as they come.
  */
-#include "gateway/gate/proxy.h"
+#include "gateway/listen/proxy.h"
 
 #include "common/message/number.h"
 
@@ -32,12 +32,6 @@
 static const char line_begin[] = "PROXY ";
 static const unsigned char signature[] = { 0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
 					   0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a };
-
-/* Whether the bytes begin as `begin` does, as far as both go. */
-static int begins(const unsigned char *bytes, size_t len, const void *begin, size_t begin_len)
-{
-	return memcmp(bytes, begin, len < begin_len ? len : begin_len) == 0;
-}
 
 /* Version 1. */
 
@@ -86,16 +80,28 @@ static int addresses_parse(int family, char *at, struct sockaddr_storage *from)
 		       : -1;
 }
 
-/* The line without its end; it begins as line_begin does. */
-static enum proxy_result line_read(const unsigned char *bytes, size_t len,
-				   struct proxy_header *header)
+static enum proxy_result line_parse(const unsigned char *bytes, size_t len,
+				    struct proxy_header *header)
 {
 	char line[LINE_MAX_BYTES + 1], *at = line + strlen(line_begin);
 	const char *protocol;
+	size_t end;
 
-	memcpy(line, bytes, len);
-	line[len] = '\0';
-	if (strlen(line) != len)
+	for (end = 0; end < len; end++) {
+		if (end == LINE_MAX_BYTES - 1 || bytes[end] == '\n')
+			return PROXY_MALFORMED;
+		if (bytes[end] == '\r')
+			break;
+	}
+	if (end + 1 >= len)
+		return PROXY_MORE;
+	if (bytes[end + 1] != '\n')
+		return PROXY_MALFORMED;
+	header->len = end + 2;
+
+	memcpy(line, bytes, end);
+	line[end] = '\0';
+	if (strlen(line) != end)
 		return PROXY_MALFORMED;
 	protocol = word_take(&at);
 	if (strcmp(protocol, "UNKNOWN") == 0)
@@ -105,22 +111,6 @@ static enum proxy_result line_read(const unsigned char *bytes, size_t len,
 	if (strcmp(protocol, "TCP6") == 0 && addresses_parse(AF_INET6, at, &header->from) == 0)
 		return PROXY_HEADER;
 	return PROXY_MALFORMED;
-}
-
-static enum proxy_result line_parse(const unsigned char *bytes, size_t len,
-				    struct proxy_header *header)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (i == LINE_MAX_BYTES - 1 || bytes[i] == '\n')
-			return PROXY_MALFORMED;
-		if (bytes[i] != '\r')
-			continue;
-		if (i + 1 == len)
-			return PROXY_MORE;
-		header->len = i + 2;
-		return bytes[i + 1] == '\n' ? line_read(bytes, i, header) : PROXY_MALFORMED;
-	}
-	return PROXY_MORE;
 }
 
 /* Version 2. */
@@ -150,16 +140,6 @@ static const struct {
 
 #define PROTOCOL_MAX 2 /* UNSPEC, STREAM, DGRAM */
 
-static int is_family(unsigned char byte)
-{
-	return byte >> 4 < sizeof(families) / sizeof(families[0]) && (byte & 0xf) <= PROTOCOL_MAX;
-}
-
-static size_t length_read(const unsigned char *bytes)
-{
-	return (size_t)bytes[0] << 8 | bytes[1];
-}
-
 /* CRC-32C of RFC 4960, appendix B, bit by bit: for some hundred bytes of a connection. */
 static uint32_t crc_add(uint32_t crc, const unsigned char *bytes, size_t len)
 {
@@ -183,80 +163,76 @@ static int crc_is_right(const unsigned char *bytes, size_t len, size_t at)
 	return ntohl(told) == crc;
 }
 
-/* Reads the TLVs from `at` on, to the end of the header. */
-static enum proxy_result tlvs_read(const unsigned char *bytes, size_t len, size_t at)
+static enum proxy_result binary_parse(const unsigned char *bytes, size_t len,
+				      struct proxy_header *header)
 {
-	while (at < len) {
+	struct sockaddr_in *four = (struct sockaddr_in *)&header->from;
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&header->from;
+	const unsigned char *from = bytes + HEAD_BYTES;
+	size_t number, at;
+
+	/* What has come of the head. */
+	if (len > AT_COMMAND && bytes[AT_COMMAND] != COMMAND_LOCAL &&
+	    bytes[AT_COMMAND] != COMMAND_PROXY)
+		return PROXY_MALFORMED;
+	if (len > AT_FAMILY && bytes[AT_COMMAND] == COMMAND_PROXY &&
+	    (bytes[AT_FAMILY] >> 4 >= sizeof(families) / sizeof(families[0]) ||
+	     (bytes[AT_FAMILY] & 0xf) > PROTOCOL_MAX))
+		return PROXY_MALFORMED;
+	if (len < HEAD_BYTES)
+		return PROXY_MORE;
+	header->len = HEAD_BYTES + ((size_t)bytes[AT_LEN] << 8 | bytes[AT_LEN + 1]);
+	if (header->len > PROXY_HEADER_MAX)
+		return PROXY_MALFORMED;
+	if (len < header->len)
+		return PROXY_MORE;
+
+	/* The source is the first address and the first port. */
+	number = bytes[AT_FAMILY] >> 4;
+	if (bytes[AT_COMMAND] == COMMAND_LOCAL || number == 0 || (bytes[AT_FAMILY] & 0xf) == 0)
+		return PROXY_HEADER;
+	at = HEAD_BYTES + families[number].bytes;
+	if (header->len < at)
+		return PROXY_MALFORMED;
+	if (families[number].family != AF_UNIX)
+		header->from.ss_family = (sa_family_t)families[number].family;
+	if (families[number].family == AF_INET) {
+		memcpy(&four->sin_addr, from, sizeof(four->sin_addr));
+		memcpy(&four->sin_port, from + 2 * sizeof(four->sin_addr), sizeof(four->sin_port));
+	} else if (families[number].family == AF_INET6) {
+		memcpy(&six->sin6_addr, from, sizeof(six->sin6_addr));
+		memcpy(&six->sin6_port, from + 2 * sizeof(six->sin6_addr), sizeof(six->sin6_port));
+	}
+
+	/* The TLVs, to the end of the header. */
+	while (at < header->len) {
 		size_t value_len;
 
-		if (len - at < TLV_HEAD_BYTES)
+		if (header->len - at < TLV_HEAD_BYTES)
 			return PROXY_MALFORMED;
-		value_len = length_read(bytes + at + 1);
-		if (value_len > len - at - TLV_HEAD_BYTES)
+		value_len = (size_t)bytes[at + 1] << 8 | bytes[at + 2];
+		if (value_len > header->len - at - TLV_HEAD_BYTES)
 			return PROXY_MALFORMED;
 		if (bytes[at] == TLV_CRC32C &&
-		    (value_len != CRC_BYTES || !crc_is_right(bytes, len, at + TLV_HEAD_BYTES)))
+		    (value_len != CRC_BYTES ||
+		     !crc_is_right(bytes, header->len, at + TLV_HEAD_BYTES)))
 			return PROXY_MALFORMED;
 		at += TLV_HEAD_BYTES + value_len;
 	}
 	return PROXY_HEADER;
 }
 
-/* The source is the first address and the first port. */
-static void from_read(int family, const unsigned char *at, struct sockaddr_storage *from)
-{
-	struct sockaddr_in *four = (struct sockaddr_in *)from;
-	struct sockaddr_in6 *six = (struct sockaddr_in6 *)from;
-
-	from->ss_family = (sa_family_t)family;
-	if (family == AF_INET) {
-		memcpy(&four->sin_addr, at, sizeof(four->sin_addr));
-		memcpy(&four->sin_port, at + 2 * sizeof(four->sin_addr), sizeof(four->sin_port));
-	} else {
-		memcpy(&six->sin6_addr, at, sizeof(six->sin6_addr));
-		memcpy(&six->sin6_port, at + 2 * sizeof(six->sin6_addr), sizeof(six->sin6_port));
-	}
-}
-
-/* All of the header is there. */
-static enum proxy_result binary_read(const unsigned char *bytes, struct proxy_header *header)
-{
-	size_t number = bytes[AT_FAMILY] >> 4, addresses;
-
-	if (bytes[AT_COMMAND] == COMMAND_LOCAL || number == 0 || (bytes[AT_FAMILY] & 0xf) == 0)
-		return PROXY_HEADER;
-	addresses = families[number].bytes;
-	if (header->len < HEAD_BYTES + addresses)
-		return PROXY_MALFORMED;
-	if (families[number].family != AF_UNIX)
-		from_read(families[number].family, bytes + HEAD_BYTES, &header->from);
-	return tlvs_read(bytes, header->len, HEAD_BYTES + addresses);
-}
-
-static enum proxy_result binary_parse(const unsigned char *bytes, size_t len,
-				      struct proxy_header *header)
-{
-	if (len > AT_COMMAND && bytes[AT_COMMAND] != COMMAND_LOCAL &&
-	    bytes[AT_COMMAND] != COMMAND_PROXY)
-		return PROXY_MALFORMED;
-	if (len > AT_FAMILY && bytes[AT_COMMAND] == COMMAND_PROXY && !is_family(bytes[AT_FAMILY]))
-		return PROXY_MALFORMED;
-	if (len < HEAD_BYTES)
-		return PROXY_MORE;
-	header->len = HEAD_BYTES + length_read(bytes + AT_LEN);
-	if (header->len > PROXY_HEADER_MAX)
-		return PROXY_MALFORMED;
-	return len < header->len ? PROXY_MORE : binary_read(bytes, header);
-}
-
+/* Each version is told by its beginning, as far as that has come. */
 enum proxy_result proxy_parse(const void *bytes, size_t len, struct proxy_header *header)
 {
+	size_t line_len = strlen(line_begin), signature_len = sizeof(signature);
+
 	memset(header, 0, sizeof(*header));
 	if (len == 0)
 		return PROXY_MORE;
-	if (begins(bytes, len, line_begin, strlen(line_begin)))
+	if (memcmp(bytes, line_begin, len < line_len ? len : line_len) == 0)
 		return line_parse(bytes, len, header);
-	if (begins(bytes, len, signature, sizeof(signature)))
+	if (memcmp(bytes, signature, len < signature_len ? len : signature_len) == 0)
 		return binary_parse(bytes, len, header);
 	return PROXY_MALFORMED;
 }
