@@ -21,6 +21,7 @@
 #define STEADY_MS 2000       /* a session that lasted this long resets the backoff */
 #define LOOK_UP_MS 50        /* between two looks whether the name has been looked up */
 #define HOST_MS 2000         /* the limit for one of several hosts; then the next one is tried */
+#define LATE_LIMIT_MS 8000   /* at most, by doubling */
 #define IDLE_SESSION_TIMEOUT "57P05"
 /*
  * For so long after a session was connected, and after the server has read its settings again, a
@@ -70,6 +71,7 @@ struct postgres {
 	size_t host_at;   /* the one that is connected, or with which the next attempt begins */
 	int64_t retry_ms; /* no attempt before this time */
 	struct backoff backoff;
+	size_t late_n;       /* attempts in a row that took too long */
 	char told[WHY_SIZE]; /* the reason that was logged last, until it is up again */
 };
 
@@ -232,13 +234,21 @@ static void notice(void *data, const PGresult *result)
 #define TEXT(number) #number
 #define STRING(constant) TEXT(constant)
 
-/* Limits the time of the host that libpq has come to: libpq does not. */
+/*
+ * Limits the time of the host that libpq has come to: libpq does not. When many processes connect
+ * at once, for instance after a restart of PostgreSQL, connecting may take all of them longer than
+ * the limit. Attempts that are broken off and repeated only add to that load, so the limit doubles
+ * with each round of the hosts that took too long.
+ */
 static void host_begin(struct postgres *postgres, int64_t now_ms)
 {
 	int64_t limit_ms = postgres->options.connect_timeout_ms;
+	size_t rounds_n = postgres->late_n / postgres->hosts_n;
 
 	if (postgres->hosts_n > 1 && limit_ms > HOST_MS)
 		limit_ms = HOST_MS;
+	for (; rounds_n > 0 && limit_ms * 2 <= LATE_LIMIT_MS; rounds_n--)
+		limit_ms *= 2;
 	postgres->tried = PQhost(postgres->libpq);
 	postgres->deadline_ms = now_ms + limit_ms;
 }
@@ -507,6 +517,7 @@ static enum postgres_event connected(struct postgres *postgres)
 	postgres->since_ms = clock_monotonic_ms();
 	postgres->new_names_ms = postgres->since_ms + NEW_NAMES_MS;
 	postgres->connects_n++;
+	postgres->late_n = 0;
 	postgres->told[0] = '\0';
 	service_version_log(SERVICE_POSTGRESQL, "PostgreSQL", version ? version : "");
 	if (postgres->options.notified)
@@ -647,6 +658,7 @@ static enum postgres_event statement_step(struct postgres *postgres, int64_t now
 	/* Each part of the pipeline has ended, and the standbys were asked. */
 	if (postgres->state == BUSY && postgres->is_judged && postgres->part == PARTS_N)
 		return lost(postgres, POSTGRES_UNSHOWN_TEXT ": " POSTGRES_NOT_REACHED_TEXT);
+	postgres->late_n += postgres->state != BUSY;
 	return lost(postgres, "no answer in time");
 }
 
@@ -658,8 +670,10 @@ enum postgres_event postgres_step(struct postgres *postgres, int64_t now_ms)
 			return POSTGRES_NOTHING;
 		return postgres_connect(postgres, now_ms) ? POSTGRES_LOST : POSTGRES_NOTHING;
 	case CONNECTING:
-		return now_ms < postgres->deadline_ms ? connect_step(postgres, now_ms)
-						      : lost(postgres, "no connection in time");
+		if (now_ms < postgres->deadline_ms)
+			return connect_step(postgres, now_ms);
+		postgres->late_n++;
+		return lost(postgres, "no connection in time");
 	case PROBING:
 		return probe_step(postgres, now_ms);
 	case SETTING:

@@ -20,7 +20,8 @@
 
 #define TROUBLE_SIZE REDIS_WHY_SIZE
 #define TICK_MS 50
-#define PROCESS_MS 200 /* between two looks at the process and its lease */
+#define PROCESS_MS 200       /* between two looks at the process and its lease */
+#define LATE_DOUBLINGS_MAX 3 /* of the time to connect */
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_READY };
 
@@ -45,6 +46,7 @@ struct redis_link {
 	redisAsyncContext *async; /* NULL when down */
 	enum link_state state;
 	int64_t since_ms; /* when the state began */
+	int late_n;       /* attempts in a row to connect that took too long */
 	int64_t retry_ms; /* LINK_DOWN: when to connect again */
 	struct backoff backoff;
 	struct ticker *ticker; /* while it is not ready, or a command is in flight */
@@ -173,6 +175,7 @@ static void handshake_step(void *context, const redisReply *reply)
 			link->unusable = "it is a replica";
 	} else if (link->state == LINK_CONNECTING) {
 		state_set(link, LINK_READY);
+		link->late_n = 0;
 		link->connects++;
 		backoff_reset(&link->backoff);
 		link->trouble[0] = link->logged[0] = '\0';
@@ -352,7 +355,13 @@ static int on_tick(void *context)
 	if (link->state == LINK_DOWN && now_ms >= link->retry_ms) {
 		link_connect(link);
 	} else if (link->state == LINK_CONNECTING &&
-		   now_ms - link->since_ms > link->options.timeout_ms) {
+		   now_ms - link->since_ms > link->options.timeout_ms << link->late_n) {
+		/*
+		 * When many processes connect at once, breaking attempts off and repeating them only
+		 * adds to the load, so the next one has more time.
+		 */
+		if (link->since_ms >= 0 && link->late_n < LATE_DOUBLINGS_MAX)
+			link->late_n++;
 		/* The trouble may still be that of the attempt before. */
 		snprintf(why, sizeof(why), "%s",
 			 link->since_ms < 0 ? link->trouble : "connecting takes too long");

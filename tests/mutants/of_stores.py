@@ -12,6 +12,14 @@ HARMFUL = "tests/e2e/test_e2e_logins.py::test_settings_that_would_change_what_is
 
 MUTANTS = [
     mutant(
+        "P9",
+        "the longer time after an attempt to connect that was late",
+        "common/postgres/session.c",
+        "limit_ms *= 2;",
+        "break;",
+        "unit_test_postgres::test_an_attempt_after_a_late_one_has_more_time",
+    ),
+    mutant(
         "sessions",
         "the encoding that each session sets",
         "common/postgres/session.c",

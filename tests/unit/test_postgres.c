@@ -3,10 +3,14 @@
 #include "common/postgres/argument.h"
 #include "common/postgres/session.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -220,6 +224,37 @@ static void test_reconnects_after_a_pause(void **state)
 	postgres_free(postgres);
 }
 
+/* A server that is busy with too many connections gets more time, not more attempts. */
+static void test_an_attempt_after_a_late_one_has_more_time(void **state)
+{
+	static const int64_t limits_ms[] = { 1000, 2000, 4000, 8000, 8000 };
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(address);
+	int silent = socket(AF_INET, SOCK_STREAM, 0);
+	char url[64];
+	struct postgres_options options = { .url = url,
+					    .connect_timeout_ms = 1000,
+					    .reconnects = 1 };
+	struct postgres *postgres;
+	int64_t now_ms = clock_monotonic_ms();
+
+	(void)state;
+	assert_int_equal(bind(silent, (struct sockaddr *)&address, len), 0);
+	assert_int_equal(listen(silent, 16), 0);
+	assert_int_equal(getsockname(silent, (struct sockaddr *)&address, &len), 0);
+	snprintf(url, sizeof(url), "host=127.0.0.1 port=%d", ntohs(address.sin_port));
+	postgres = postgres_new(&options);
+	for (size_t i = 0; i < sizeof(limits_ms) / sizeof(limits_ms[0]); i++) {
+		assert_int_equal(postgres_step(postgres, now_ms), POSTGRES_NOTHING);
+		assert_int_equal(postgres_deadline_ms(postgres), now_ms + limits_ms[i]);
+		assert_int_equal(postgres_step(postgres, now_ms + limits_ms[i]), POSTGRES_LOST);
+		now_ms = postgres_deadline_ms(postgres); /* when the pause ends */
+	}
+	postgres_free(postgres);
+	close(silent);
+}
+
 static void test_the_hosts_begin_with_another_one(void **state)
 {
 	static const struct {
@@ -261,6 +296,7 @@ int main(void)
 		cmocka_unit_test(test_the_judge_of_commits),
 		cmocka_unit_test(test_nothing_listens),
 		cmocka_unit_test(test_reconnects_after_a_pause),
+		cmocka_unit_test(test_an_attempt_after_a_late_one_has_more_time),
 		cmocka_unit_test(test_the_hosts_begin_with_another_one),
 	};
 
