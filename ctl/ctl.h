@@ -1,4 +1,4 @@
-/* What every command of couponctl gets, and the tables that describe the commands. */
+/* What every command of couponctl gets, the list of the commands, and what one does for another. */
 #pragma once
 
 #include "common/program/config.h"
@@ -42,6 +42,9 @@ int store_is_recorded(void);
 extern const struct command *const ctl_commands[]; /* ended by NULL */
 /* One of them, of their subcommands or modes, as "dead list", "show --curve"; NULL: none. */
 const struct command *command_find(const char *name);
+/* What couponctl --help and couponctl COMMAND --help print. */
+void commands_help_print(FILE *out);
+void command_help_print(const struct command *command);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,
 	resume_command, close_command, stock_command, edit_command, history_command, check_command,
