@@ -38,7 +38,7 @@ static int stock_run(struct ctl *ctl)
 	if (total > change.terms.total) {
 		total_set(&change, total);
 	} else if (total < change.terms.total) {
-		/* Reserved stock counts as taken: whoever has it may still issue it. */
+		/* Reserved stock counts as taken. */
 		int64_t taken = change.loaded == 1 ? change.in_redis.total - change.in_redis.stock -
 							     change.in_redis.lost
 						   : 0;
