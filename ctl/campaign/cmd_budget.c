@@ -200,7 +200,8 @@ static int edit_run(struct ctl *ctl)
 	return status;
 }
 
-#define AMOUNT_OPTION OPTION("amount", ARGS_MONEY, "the sum of all discounts of its campaigns")
+#define AMOUNT_OPTION \
+	OPTION("amount", ARGS_MONEY, "the most that its campaigns may give away in all")
 
 static const struct command budget_create_command = {
 	.name = "budget create",
