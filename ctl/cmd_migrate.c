@@ -14,7 +14,7 @@
 static int newest; /* the version that this program brings */
 static int as_json;
 
-/* A line for what is applied, kept or there; `name` NULL: it has none. */
+/* Prints a line for a step: what is applied, kept or already there. `name` NULL: it has none. */
 static void step_say(const char *kind, const char *name, int64_t version, const char *action,
 		     const char *format, ...) __attribute__((format(printf, 5, 6)));
 
@@ -57,23 +57,6 @@ static void shape_check(struct db *db)
 	PQclear(shape);
 }
 
-/*
- * A migration that is applied is never changed. Until 0.9.0 is released the schema is: then its
- * databases are made anew.
- */
-static void checksum_check(const PGresult *result, int row)
-{
-	long long version = (long long)column_number(result, row, "version");
-
-	for (const struct migration *m = migrations; m->name; m++)
-		if (m->version == version &&
-		    strcmp(column_text(result, row, "checksum"), m->checksum) != 0)
-			log_fatal("the database has another migration %04lld, \"%s\", than this "
-				  "program: it was made by a version before 0.9.0, or by another "
-				  "build of it, and cannot be upgraded: create a new database",
-				  version, column_text(result, row, "name"));
-}
-
 /* The version of the database, which may be upgraded to this program's. 0: it is empty. */
 static int64_t version_check(struct db *db)
 {
@@ -84,8 +67,21 @@ static int64_t version_check(struct db *db)
 	db_do(db, sql_query_function_init);
 	result = db_ask(db, sql_query_migration_list);
 	for (int row = 0; row < PQntuples(result); row++) {
-		checksum_check(result, row);
 		version = column_number(result, row, "version");
+		/*
+		 * A migration that is applied is never changed. Until 0.9.0 is released the schema
+		 * is: then databases of before are made anew.
+		 */
+		for (const struct migration *m = migrations; m->name; m++)
+			if (m->version == version &&
+			    strcmp(column_text(result, row, "checksum"), m->checksum) != 0)
+				log_fatal(
+					"the database has another migration %04lld, \"%s\", than "
+					"this program: it was made by a version before 0.9.0, or "
+					"by "
+					"another build of it, and cannot be upgraded: create a new "
+					"database",
+					(long long)version, column_text(result, row, "name"));
 	}
 	PQclear(result);
 	if (version > newest)
@@ -107,23 +103,7 @@ static void progress_notice(void *context, const char *text)
 		progress_show(context, step, done, total);
 }
 
-static void migration_apply(struct db *db, const struct migration *migration)
-{
-	struct progress progress = { 0 };
-	int failed;
-
-	failed = db_run_try(db, migration->sql, progress_notice, &progress);
-	progress_end(&progress);
-	if (failed)
-		log_fatal("migration %04d %s failed, and nothing was changed: %s",
-			  migration->version, migration->name, db_error(db));
-	db_do(db, sql_query_migration_record, postgres_number(migration->version),
-	      postgres_text(migration->name), postgres_text(migration->checksum));
-	step_say("migration", migration->name, migration->version, "applying",
-		 "%04d %s: applying\n", migration->version, migration->name);
-}
-
-/* What to say of applying the function; NULL: it stays as it is. */
+/* The end of the sentence that the function is applied; NULL: it stays as it is. */
 static const char *function_reason(struct db *db, const struct function *function)
 {
 	PGresult *result = db_ask(db, sql_query_function_state, postgres_text(function->name),
@@ -148,24 +128,6 @@ static const char *function_reason(struct db *db, const struct function *functio
 	return reason;
 }
 
-static void function_apply(struct db *db, const struct function *function, const char *reason)
-{
-	PGresult *result;
-
-	if (db_run_try(db, function->sql, NULL, NULL))
-		log_fatal("function %s failed, and nothing was changed: %s", function->name,
-			  db_error(db));
-	result = db_ask(db, sql_query_function_record, postgres_text(function->name),
-			postgres_text(function->signature), postgres_number(function->version),
-			postgres_text(function->checksum));
-	if (PQntuples(result) == 0)
-		log_fatal("sql/function/%s.sql does not create %s, and nothing was changed",
-			  function->name, function->signature);
-	PQclear(result);
-	step_say("function", function->name, function->version, "applying",
-		 "function %s: applying version %d%s\n", function->name, function->version, reason);
-}
-
 /* Whether the rights that the database has are others than those that were applied last. */
 static int roles_differ(struct db *db)
 {
@@ -177,53 +139,55 @@ static void functions_apply(struct db *db, int is_dry)
 {
 	for (const struct function *f = functions; f->name; f++) {
 		const char *reason = function_reason(db, f);
+		PGresult *record;
 
-		if (reason && is_dry)
+		if (!reason)
+			continue;
+		if (is_dry) {
 			step_say("function", f->name, f->version, "to be applied",
 				 "function %s: version %d to be applied%s\n", f->name, f->version,
 				 reason);
-		else if (reason)
-			function_apply(db, f, reason);
+			continue;
+		}
+		if (db_run_try(db, f->sql, NULL, NULL))
+			log_fatal("function %s failed, and nothing was changed: %s", f->name,
+				  db_error(db));
+		record = db_ask(db, sql_query_function_record, postgres_text(f->name),
+				postgres_text(f->signature), postgres_number(f->version),
+				postgres_text(f->checksum));
+		if (PQntuples(record) == 0)
+			log_fatal("sql/function/%s.sql does not create %s, and nothing was changed",
+				  f->name, f->signature);
+		PQclear(record);
+		step_say("function", f->name, f->version, "applying",
+			 "function %s: applying version %d%s\n", f->name, f->version, reason);
 	}
 }
 
 /* Applies the migrations above the version, or prints them. */
 static void migrations_apply(struct db *db, int64_t version, int is_dry)
 {
-	for (const struct migration *m = migrations; m->name; m++)
-		if (m->version > version && is_dry)
+	for (const struct migration *m = migrations; m->name; m++) {
+		struct progress progress = { 0 };
+		int failed;
+
+		if (m->version <= version)
+			continue;
+		if (is_dry) {
 			step_say("migration", m->name, m->version, "to be applied",
 				 "%04d %s: to be applied\n", m->version, m->name);
-		else if (m->version > version)
-			migration_apply(db, m);
-}
-
-/*
- * In one transaction: nobody is without rights meanwhile, and no function without its tables. The
- * functions come first, because triggers call them: their bodies may be of tables and columns that
- * a migration brings.
- */
-static void all_apply(struct db *db, int64_t version)
-{
-	if (version < newest)
-		db_run(db, "SET LOCAL check_function_bodies = off");
-	functions_apply(db, 0);
-	migrations_apply(db, version, 0);
-	if (roles_differ(db)) {
-		if (db_run_try(db, sql_roles, NULL, NULL))
-			log_fatal("the rights of the roles could not be set, and nothing was "
-				  "changed: %s",
-				  db_error(db));
-		roles_differ(db); /* records them */
-		step_say("rights", NULL, newest, "applying", "rights of the roles: applying\n");
+			continue;
+		}
+		failed = db_run_try(db, m->sql, progress_notice, &progress);
+		progress_end(&progress);
+		if (failed)
+			log_fatal("migration %04d %s failed, and nothing was changed: %s",
+				  m->version, m->name, db_error(db));
+		db_do(db, sql_query_migration_record, postgres_number(m->version),
+		      postgres_text(m->name), postgres_text(m->checksum));
+		step_say("migration", m->name, m->version, "applying", "%04d %s: applying\n",
+			 m->version, m->name);
 	}
-	fflush(stdout);
-	db_judge(db);
-	log_fatal_status(CTL_UNKNOWN); /* a COMMIT whose reply is lost may be done */
-	db_run(db, "COMMIT");
-	if (version < newest)
-		step_say("database", NULL, newest, "applied", "the database is at version %d\n",
-			 newest);
 }
 
 static int migrate_run(struct ctl *ctl)
@@ -246,9 +210,34 @@ static int migrate_run(struct ctl *ctl)
 			step_say("rights", NULL, newest, "to be applied",
 				 "rights of the roles: to be applied\n");
 		db_run(db, "ROLLBACK");
-	} else {
-		all_apply(db, version);
+		db_close(db);
+		return 0;
 	}
+
+	/*
+	 * In one transaction: nobody is without rights meanwhile, and no function without its
+	 * tables. The functions come first, because triggers call them: their bodies may name
+	 * tables and columns that a migration brings.
+	 */
+	if (version < newest)
+		db_run(db, "SET LOCAL check_function_bodies = off");
+	functions_apply(db, 0);
+	migrations_apply(db, version, 0);
+	if (roles_differ(db)) {
+		if (db_run_try(db, sql_roles, NULL, NULL))
+			log_fatal("the rights of the roles could not be set, and nothing was "
+				  "changed: %s",
+				  db_error(db));
+		roles_differ(db); /* records them */
+		step_say("rights", NULL, newest, "applying", "rights of the roles: applying\n");
+	}
+	fflush(stdout);
+	db_judge(db);
+	log_fatal_status(CTL_UNKNOWN); /* a COMMIT whose reply is lost may be done */
+	db_run(db, "COMMIT");
+	if (version < newest)
+		step_say("database", NULL, newest, "applied", "the database is at version %d\n",
+			 newest);
 	db_close(db);
 	return 0;
 }
@@ -258,10 +247,10 @@ const struct command migrate_command = {
 	.run = migrate_run,
 	.options = OPTIONS(SWITCH("dry-run", "print what would be applied, and apply nothing")),
 	.summary = "upgrade the database to this program's version",
-	.detail = "Migrations go forward only. They are applied in one transaction with the\n"
-		  "functions that differ, which are replaced, and the rights of the roles. A\n"
-		  "function that is newer than this program's is kept. A database that is newer\n"
-		  "than this program is refused. A migration that takes long shows its progress.\n"
-		  "Concurrent runs are safe. Connects as the owner of the tables,\n"
-		  "DATABASE_ADMIN_URL.",
+	.detail = "Migrations go forward only. One transaction applies the migrations, the "
+		  "functions\n"
+		  "that differ and the rights of the roles. A function that is newer than this\n"
+		  "program's is kept. A database that is newer than this program is refused. A\n"
+		  "migration that takes long shows its progress. Concurrent runs are safe. The\n"
+		  "command connects as the owner of the tables (DATABASE_ADMIN_URL).",
 };
