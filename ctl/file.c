@@ -39,15 +39,6 @@ static int close_failed(int fd)
 	return -1;
 }
 
-/* In a folder of all users somebody else may have made it, to read what is written. */
-static int is_private(int fd)
-{
-	struct stat stat;
-
-	return fstat(fd, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_uid == geteuid() &&
-	       stat.st_nlink == 1 && (stat.st_mode & 077) == 0;
-}
-
 int file_lock(const char *path, int flags)
 {
 	for (;;) {
@@ -64,12 +55,15 @@ int file_lock(const char *path, int flags)
 	}
 }
 
-/* The descriptor of the empty, locked file, or -1. */
+/* Opens an empty, locked file. The descriptor, or -1. */
 static int part_open(const char *path)
 {
 	int fd = file_lock(path, 0);
+	struct stat about;
 
-	if (fd >= 0 && !is_private(fd)) {
+	/* In a folder of all users somebody else may have made it, to read what is written. */
+	if (fd >= 0 && (fstat(fd, &about) || !S_ISREG(about.st_mode) || about.st_uid != geteuid() ||
+			about.st_nlink != 1 || (about.st_mode & 077) != 0)) {
 		if (unlink(path))
 			return close_failed(fd);
 		close(fd);

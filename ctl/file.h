@@ -13,12 +13,14 @@ struct file_new {
 	FILE *stream; /* buffered; errors show in file_new_place() */
 };
 
-/* Each but the last ends the process with a sentence when it fails. */
-
-/* What is there and is no regular file, a device for instance, stays. */
+/*
+ * file_new_open() and file_new_place() end the process with a sentence when they fail.
+ *
+ * Opens PATH.part. A path that is no regular file, for instance a device, is refused.
+ */
 void file_new_open(struct file_new *file, const char *path);
 
-/* Whether a file that is there already is replaced, or is an error. */
+/* Whether a file that exists already is replaced, or is an error. */
 enum file_place { FILE_REPLACE, FILE_KEEP };
 
 /* Puts the file in its place; else the file that was there is unchanged. */
@@ -28,8 +30,8 @@ void file_new_place(struct file_new *file, enum file_place place);
 void file_new_drop(struct file_new *file);
 
 /*
- * Makes the file if need be, for its owner alone, opens it, also with these flags of open(2), and
- * locks it. The descriptor, or -1 with errno, EWOULDBLOCK when another has it.
+ * Opens the file, with these flags of open(2) too, and locks it. A new file is readable only by its
+ * owner. Returns the descriptor, or -1 with errno: EWOULDBLOCK when another process has the lock.
  */
 int file_lock(const char *path, int flags);
 

@@ -96,22 +96,6 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE])
 	return out;
 }
 
-/* The elements of a text[] without special characters: {a,b}. */
-static cJSON *list_make(const char *text)
-{
-	cJSON *list = checked(cJSON_CreateArray());
-
-	for (text++; *text && *text != '}';) {
-		int len = (int)strcspn(text, ",}");
-		char one[64];
-
-		snprintf(one, sizeof(one), "%.*s", len, text);
-		cJSON_AddItemToArray(list, cJSON_CreateString(one));
-		text += len + (text[len] == ',');
-	}
-	return list;
-}
-
 /* Types of PostgreSQL, as in its pg_type.dat. */
 enum {
 	OF_BOOL = 16,
@@ -127,6 +111,7 @@ enum {
 static void value_add(cJSON *object, const char *name, const PGresult *rows, int row, int column)
 {
 	const char *text = PQgetvalue(rows, row, column);
+	cJSON *list;
 
 	if (PQgetisnull(rows, row, column)) {
 		output_null(object, name);
@@ -144,8 +129,17 @@ static void value_add(cJSON *object, const char *name, const PGresult *rows, int
 	case OF_JSONB:
 		output_raw(object, name, text);
 		return;
-	case OF_TEXTS:
-		output_add(object, name, list_make(text));
+	case OF_TEXTS: /* {a,b}: the elements have no special characters */
+		list = checked(cJSON_CreateArray());
+		for (text++; *text && *text != '}';) {
+			int len = (int)strcspn(text, ",}");
+			char one[64];
+
+			snprintf(one, sizeof(one), "%.*s", len, text);
+			cJSON_AddItemToArray(list, cJSON_CreateString(one));
+			text += len + (text[len] == ',');
+		}
+		output_add(object, name, list);
 		return;
 	}
 	output_text(object, name, text);

@@ -1,6 +1,6 @@
 /*
- * The stores as the settings name them. Every function here ends the process with one sentence when
- * its store cannot be reached or refuses.
+ * PostgreSQL and Redis as the settings name them, for all commands. Every function here ends the
+ * process with one sentence when its store cannot be reached or refuses.
  */
 #pragma once
 
@@ -27,10 +27,10 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 void store_server_find(struct db *db, struct redis_client *redis);
 
 /* The option of a command that changes something. */
-#define BY_OPTION                                                          \
-	OPTION("by", "NAME",                                               \
-	       "who makes this change, for history and changes; default: " \
-	       "the user and the host of the system")
+#define BY_OPTION                                                                      \
+	OPTION("by", "NAME",                                                           \
+	       "who makes the change, for the history, 1 to 100 bytes; default: the\n" \
+	       "      user and the host of the system")
 
 /*
  * Records who makes the changes that follow in this session, and once a process its command, whose
@@ -39,30 +39,30 @@ void store_server_find(struct db *db, struct redis_client *redis);
 void store_by_set(struct db *db, const struct ctl *ctl);
 
 /* The command is not done twice with the same key. */
-#define KEY_OPTION                                                                            \
-	OPTION("key", "KEY",                                                                  \
-	       "1 to 255 bytes of printable ASCII: repeated with the same key, the command\n" \
-	       "      makes nothing more, and prints what it printed")
+#define KEY_OPTION                                                                                 \
+	OPTION("key", "KEY",                                                                       \
+	       "idempotency key, 1 to 255 bytes of printable ASCII: repeated with the same key,\n" \
+	       "      the command changes nothing more, and prints what it printed")
 
 #define KEY_OPTION_AGAIN                                                                        \
 	OPTION("key", "KEY",                                                                    \
-	       "1 to 255 bytes of printable ASCII: with a key that was given with other words " \
+	       "idempotency key, 1 to 255 bytes of printable ASCII: the command is refused if " \
 	       "the\n"                                                                          \
-	       "      command is refused")
+	       "      key was given before with other arguments or options")
 
 /*
- * Records --key, in the transaction of what the command makes. NULL: there is none, or it is new.
- * Otherwise the command was done before, and the object is what it printed, without secrets; an
- * empty one if that was not recorded. Ends the process if the key is of other words. Waits for
- * another command with the same key. `file` NULL, or one whose content counts as a word.
+ * Records --key, in the transaction of what the command makes. Returns NULL if there is no --key, or
+ * if it is new. Otherwise the command was done before: returns what it printed, without secrets; an
+ * empty object if that was not recorded. Ends the process if the key was given with other words.
+ * Waits for another command with the same key. `file`: one whose content counts as a word, or NULL.
  */
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file);
-/* What the command is about to print, before the COMMIT. Nothing without --key. */
+/* Records what the command is about to print, before the COMMIT. Does nothing without --key. */
 void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer);
-/* For a command that changes nothing more when it is repeated: only other words are refused. */
+/* Records --key for a command that may be repeated safely: only other words are refused. */
 void store_key_bind(struct db *db, const struct ctl *ctl, const char *file);
 
-/* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
+/* The row of a coupon, by a query whose only parameter is its id. No row ends the process. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
 /*

@@ -66,17 +66,17 @@ void text_add_json(struct text_buffer *buffer, const char *text, size_t len)
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
 {
 	for (size_t i = 0; i < len && i < SHOWN_MAX; i++) {
-		char escaped[8];
-
-		snprintf(escaped, sizeof(escaped), "\\x%02x", (unsigned char)text[i]);
 		unsigned char first = (unsigned char)text[i];
 		size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+		char escaped[8];
 
 		if (i + bytes <= len && text_is_plain(text + i, bytes)) {
 			text_add(buffer, text + i, bytes);
 			i += bytes - 1;
-		} else
+		} else {
+			snprintf(escaped, sizeof(escaped), "\\x%02x", first);
 			text_add_string(buffer, escaped);
+		}
 	}
 	if (len > SHOWN_MAX)
 		text_add_string(buffer, "...");
@@ -118,7 +118,7 @@ const char *line_encoding_wrong(const struct line_reader *reader)
 		       : NULL;
 }
 
-/* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
+/* libcsv gets one line at a time, so that it is known where a row begins and which line is wrong. */
 struct csv_rows {
 	struct csv_parser parser;
 	char delimiter;
@@ -213,13 +213,6 @@ static const char *line_feed(struct csv_rows *rows)
 		       : NULL;
 }
 
-static int is_empty(const struct csv_rows *rows)
-{
-	const char *nothing = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
-
-	return strspn(rows->reader->text, nothing) == rows->reader->len;
-}
-
 char csv_other_delimiter(const char *text, size_t len, char delimiter)
 {
 	int is_quoted = 0;
@@ -263,7 +256,10 @@ static const char *line_trim(const struct line_reader *reader, size_t *len)
 	return text;
 }
 
-/* A spreadsheet's line sep=;. 1: it is one, and `wrong` is set unless it names the delimiter. */
+/*
+ * Takes the line sep=; of a spreadsheet. Returns whether the line is one; `wrong` is set unless it
+ * names the delimiter.
+ */
 static int separator_take(struct csv_rows *rows, struct csv_row *row)
 {
 	const char *text = rows->reader->text, *end = text + rows->reader->len;
@@ -331,15 +327,18 @@ static int has_only_empty_cells(const struct csv_row *row)
 	return row->cells_n > 1 && row->cells_n <= CSV_CELLS_MAX;
 }
 
-/* csv_rows_next(), before the row is compared with the others. */
+/* Reads the next row, for csv_rows_next(), which compares it with the others. 1, or 0 at the end. */
 static int row_read(struct csv_rows *rows, struct csv_row *row)
 {
+	const char *blank = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
+	const struct line_reader *line = rows->reader;
+
 	*row = (struct csv_row){ 0 };
 	rows->row = row;
 	rows->bytes = rows->text_len = 0;
 	rows->rows_n = 0;
 	while (line_next(rows->reader)) {
-		if (!row->line && is_empty(rows))
+		if (!row->line && strspn(line->text, blank) == line->len)
 			continue;
 		if (!row->line && !rows->columns_n && separator_take(rows, row)) {
 			if (row->wrong)
@@ -347,7 +346,7 @@ static int row_read(struct csv_rows *rows, struct csv_row *row)
 			continue;
 		}
 		if (!row->line)
-			row->line = rows->reader->number;
+			row->line = line->number;
 		row->wrong = line_feed(rows);
 		if (row->wrong) {
 			row->cells_n = 0;
@@ -419,11 +418,11 @@ static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
 		return 1;
-	/* As the first of a file it would be dropped. */
+	/* As the first field of a file the mark would be dropped. */
 	if (len >= strlen(BOM) && memcmp(text, BOM, strlen(BOM)) == 0)
 		return 1;
-	if (len == 5 &&
-	    strncasecmp(text, "sep=", 4) == 0) /* as the first it would be taken for that */
+	/* As the first line of a file it would be taken for the line of a spreadsheet. */
+	if (len == 5 && strncasecmp(text, "sep=", 4) == 0)
 		return 1;
 	for (size_t i = 0; i < len; i++)
 		if (memchr(",;\t\"\r\n", text[i], 7)) /* or a NUL */
@@ -482,41 +481,35 @@ void sheet_begin(struct sheet *sheet, const char *path)
 	fputs(sheet->csv_end, sheet->file);
 }
 
-static void csv_row(const struct sheet *sheet, const struct cell *cells)
-{
-	for (size_t i = 0; sheet->columns[i]; i++) {
-		if (i > 0)
-			putc_unlocked(',', sheet->file);
-		if (cells[i].text)
-			csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
-	}
-	fputs_unlocked(sheet->csv_end, sheet->file);
-}
-
-static void json_row(struct sheet *sheet, const struct cell *cells)
-{
-	text_buffer_clear(&sheet->line);
-	for (size_t i = 0; sheet->columns[i]; i++) {
-		text_add(&sheet->line, i > 0 ? "," : "{", 1);
-		text_add_json(&sheet->line, sheet->columns[i], strlen(sheet->columns[i]));
-		text_add(&sheet->line, ":", 1);
-		if (!cells[i].text)
-			text_add(&sheet->line, "null", 4);
-		else if (cells[i].is_json)
-			text_add(&sheet->line, cells[i].text, cells[i].len);
-		else
-			text_add_json(&sheet->line, cells[i].text, cells[i].len);
-	}
-	text_add(&sheet->line, "}\n", 2);
-	fwrite(sheet->line.data, 1, sheet->line.len, sheet->file);
-}
-
 void sheet_row(struct sheet *sheet, const struct cell *cells)
 {
-	if (sheet->format == SHEET_CSV)
-		csv_row(sheet, cells);
-	else
-		json_row(sheet, cells);
+	struct text_buffer *line = &sheet->line;
+
+	if (sheet->format == SHEET_CSV) {
+		for (size_t i = 0; sheet->columns[i]; i++) {
+			if (i > 0)
+				putc_unlocked(',', sheet->file);
+			if (cells[i].text)
+				csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
+		}
+		fputs_unlocked(sheet->csv_end, sheet->file);
+		return;
+	}
+
+	text_buffer_clear(line);
+	for (size_t i = 0; sheet->columns[i]; i++) {
+		text_add(line, i > 0 ? "," : "{", 1);
+		text_add_json(line, sheet->columns[i], strlen(sheet->columns[i]));
+		text_add(line, ":", 1);
+		if (!cells[i].text)
+			text_add(line, "null", 4);
+		else if (cells[i].is_json)
+			text_add(line, cells[i].text, cells[i].len);
+		else
+			text_add_json(line, cells[i].text, cells[i].len);
+	}
+	text_add(line, "}\n", 2);
+	fwrite(line->data, 1, line->len, sheet->file);
 }
 
 int sheet_failed(struct sheet *sheet)

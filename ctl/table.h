@@ -1,6 +1,4 @@
-/*
- * Tables in files: CSV by RFC 4180, and JSON lines. One reader, one writer.
- */
+/* Reads and writes tables in files: CSV by RFC 4180, and JSON lines. */
 #pragma once
 
 #include "ctl/args.h"
@@ -24,7 +22,7 @@ void text_add_string(struct text_buffer *buffer, const char *text);
 
 /* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
-/* For a message: at most 100 bytes, and what is no plain text (args.h) as \xNN. */
+/* At most 100 bytes, for a message; what is no plain text (args.h) becomes \xNN. */
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
 
 /* Reads the lines of a file, each of a bounded length. */
@@ -41,7 +39,7 @@ struct line_reader { /* all zero but the file */
 
 /* The next line. 1, or 0: there is none, or the file cannot be read (ferror()). */
 int line_next(struct line_reader *reader);
-/* NULL, or that the line, which is the first one, shows that the file is in UTF-16. */
+/* NULL, or the sentence that the file is in UTF-16, which only its first line shows. */
 const char *line_encoding_wrong(const struct line_reader *reader);
 
 /*
@@ -86,8 +84,8 @@ char csv_delimiter_read(const struct args *args, const char *file);
 
 #define DELIMITER_OPTION                                                                       \
 	OPTION("delimiter", "DELIMITER",                                                       \
-	       "of CSV: comma, semicolon or tab; default: tab if the name ends in .tsv, else " \
-	       "comma")
+	       "what separates the columns of CSV: comma, semicolon or tab; default: tab if\n" \
+	       "      the name of the file ends in .tsv, otherwise comma")
 
 /* The place of a column; names are compared without case and without spaces around them. */
 #define CSV_COLUMN_NONE (-1)
@@ -114,10 +112,10 @@ void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 #define CSV_END "\r\n"
 
 /* The option of a command whose file has texts that users have chosen. */
-#define SPREADSHEET_OPTION                                                                \
-	SWITCH("spreadsheet",                                                             \
-	       "of CSV: an apostrophe before each field that begins with = + - @, which " \
-	       "a spreadsheet would take for a formula")
+#define SPREADSHEET_OPTION                                                                         \
+	SWITCH("spreadsheet",                                                                      \
+	       "with CSV: write an apostrophe before each field that begins with = + - @, which\n" \
+	       "      a spreadsheet would take for a formula")
 
 /* Writes a table as CSV with a header, or as JSON lines. */
 enum sheet_format { SHEET_CSV, SHEET_JSONL };
@@ -151,7 +149,7 @@ void sheet_begin(struct sheet *sheet, const char *path);
 void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
 /* A row has not gone out: then no more is needed, and sheet_end() tells. */
 int sheet_failed(struct sheet *sheet);
-/* Brings all to disk, and the file to its place. What has failed ends the process. */
+/* Brings all rows to disk, and the file to its place. A failure ends the process. */
 void sheet_end(struct sheet *sheet, enum file_place place);
 
 struct cell cell_text(const char *text); /* NULL or "": empty */
