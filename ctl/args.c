@@ -251,51 +251,6 @@ const char *args_text(const struct args *args, const char *name)
 	return args->values[i];
 }
 
-/* Writes `divider` before each word, and leaves out the options whose names are in `without`. */
-static char *words_join(const struct args *args, char divider, const char *const *without,
-			int hides_codes)
-{
-	const struct command *command = args->command;
-	const char *name = command->argument;
-	size_t size;
-	char *text;
-	FILE *out = checked(open_memstream(&text, &size));
-
-	for (int i = 0; i < args->arguments_n; i++) {
-		const char *next = strchr(name, ' ');
-		size_t len = next ? (size_t)(next - name) : strlen(name);
-		int is_code = memmem(name, len, "CODE", 4) != NULL;
-
-		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
-		name = next ? next + 1 : name;
-	}
-	for (int i = 0; command->options && command->options[i].name; i++) {
-		const struct option *option = &command->options[i];
-		const char *const *left_out = without;
-
-		while (*left_out && strcmp(*left_out, option->name) != 0)
-			left_out++;
-		if (args->values[i] && !*left_out && !option->is_of_terminal)
-			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
-				hides_codes && option->value && strcmp(option->value, "WORD") == 0
-					? "…"
-					: args->values[i]);
-	}
-	check(fclose(out) == 0);
-	return text;
-}
-
-char *args_record(const struct args *args)
-{
-	return words_join(args, ' ', (const char *const[]){ "by", NULL }, 1);
-}
-
-char *args_whole(const struct args *args)
-{
-	/* A code may have ends of lines, and JSON, too, but neither has this one. */
-	return words_join(args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
-}
-
 void args_ask(const struct args *args, const char *what, ...)
 {
 	char answer[16] = "";

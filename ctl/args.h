@@ -127,12 +127,6 @@ void args_ask(const struct args *args, const char *what, ...) __attribute__((for
 /* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
 
-/* The words as history records them (malloc): without --by and the exchange codes. */
-char *args_record(const struct args *args);
-
-/* The words, to compare them (malloc): with the exchange codes, without --key, --by and --json. */
-char *args_whole(const struct args *args);
-
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
 /* The length of the name without the option of a mode: that of "show" in "show --curve". */

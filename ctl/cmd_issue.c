@@ -49,40 +49,11 @@ static void reply_print(const cJSON *reply, int depth)
 	}
 }
 
-/*
- * Prints why the request was not decided, or that it is unknown whether it was. Returns the exit
- * status.
- */
-static int undecided_say(const cJSON *reply, int64_t code)
-{
-	const char *status = cJSON_GetStringValue(
-			   cJSON_GetObjectItemCaseSensitive(reply, "status")),
-		   *message = cJSON_GetStringValue(
-			   cJSON_GetObjectItemCaseSensitive(reply, "message"));
-
-	message = message ? message : "";
-	if (code == answer_code(ANSWER_BAD_REQUEST))
-		args_fail("%s", message);
-	if (code == answer_code(ANSWER_KEY_REUSED)) {
-		fprintf(stderr, "couponctl: %s\n", message);
-		return CTL_KEY_REUSED;
-	}
-	fprintf(stderr, "couponctl: %s: %s%s\n", status ? status : "", message,
-		code == answer_code(ANSWER_UNAUTHORIZED)
-			? ": the gateway needs an API key or a token in COUPON_GATEWAY_KEY"
-		: code == answer_code(ANSWER_FORBIDDEN)
-			? ": COUPON_GATEWAY_KEY has no right to do this"
-			: "");
-	if (code == answer_code(ANSWER_UNKNOWN))
-		return CTL_UNKNOWN;
-	return code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY : CTL_FAILED;
-}
-
 int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 {
 	char *text = checked(json_write(request)), *reply;
 	struct json_arena *arena = json_arena_new();
-	const char *error;
+	const char *error, *answer, *message;
 	const cJSON *root;
 	int64_t code;
 	int status;
@@ -96,9 +67,30 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 		puts(reply);
 	else if (code < answer_code(ANSWER_BUSY))
 		reply_print(root, 0);
-	status = code == answer_code(ANSWER_OK) ? CTL_DONE : CTL_FAILED;
-	if (code >= answer_code(ANSWER_BUSY))
-		status = undecided_say(root, code);
+
+	/* From busy on: the request was not decided, or it is unknown whether it was. */
+	answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "status"));
+	message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "message"));
+	if (code == answer_code(ANSWER_BAD_REQUEST))
+		args_fail("%s", message ? message : "");
+	if (code < answer_code(ANSWER_BUSY)) {
+		status = code == answer_code(ANSWER_OK) ? CTL_DONE : CTL_FAILED;
+	} else if (code == answer_code(ANSWER_KEY_REUSED)) {
+		fprintf(stderr, "couponctl: %s\n", message ? message : "");
+		status = CTL_KEY_REUSED;
+	} else {
+		fprintf(stderr, "couponctl: %s: %s%s\n", answer ? answer : "",
+			message ? message : "",
+			code == answer_code(ANSWER_UNAUTHORIZED)
+				? ": the gateway needs an API key or a token in COUPON_GATEWAY_KEY"
+			: code == answer_code(ANSWER_FORBIDDEN)
+				? ": COUPON_GATEWAY_KEY has no right to do this"
+				: "");
+		status = code == answer_code(ANSWER_UNKNOWN)      ? CTL_UNKNOWN
+			 : code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY
+								  : CTL_FAILED;
+	}
+
 	free(reply);
 	json_arena_free(arena);
 	cJSON_free(text);

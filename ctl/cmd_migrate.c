@@ -38,25 +38,6 @@ static void step_say(const char *kind, const char *name, int64_t version, const 
 	fflush(stdout);
 }
 
-/* A database with another encoding refuses some characters, or stores their bytes unchecked. */
-static void shape_check(struct db *db)
-{
-	PGresult *shape = db_ask(db, sql_query_database_shape);
-	const char *name = column_text(shape, 0, "name"),
-		   *encoding = column_text(shape, 0, "encoding");
-
-	if (strcmp(encoding, "UTF8") != 0)
-		log_fatal("the encoding of the database %s is %s, and nothing was changed: needed "
-			  "is UTF8, as CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8' makes "
-			  "it",
-			  name, encoding, name);
-	if (!db_is_true(shape, 0, "has_schema"))
-		log_fatal("the database %s has no schema public, in which the tables are, and "
-			  "nothing was changed: CREATE SCHEMA public",
-			  name);
-	PQclear(shape);
-}
-
 /* The version of the database, which may be upgraded to this program's. 0: it is empty. */
 static int64_t version_check(struct db *db)
 {
@@ -193,12 +174,27 @@ static void migrations_apply(struct db *db, int64_t version, int is_dry)
 static int migrate_run(struct ctl *ctl)
 {
 	struct db *db = store_admin_open(ctl);
+	PGresult *shape = db_ask(db, sql_query_database_shape);
+	const char *name = column_text(shape, 0, "name"),
+		   *encoding = column_text(shape, 0, "encoding");
 	int64_t version;
 
 	as_json = args_has(&ctl->args, "json");
 	for (const struct migration *m = migrations; m->name; m++)
 		newest = m->version;
-	shape_check(db);
+
+	/* A database with another encoding refuses some characters, or stores bytes unchecked. */
+	if (strcmp(encoding, "UTF8") != 0)
+		log_fatal("the encoding of the database %s is %s, and nothing was changed: needed "
+			  "is UTF8, as CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8' makes "
+			  "it",
+			  name, encoding, name);
+	if (!db_is_true(shape, 0, "has_schema"))
+		log_fatal("the database %s has no schema public, in which the tables are, and "
+			  "nothing was changed: CREATE SCHEMA public",
+			  name);
+	PQclear(shape);
+
 	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
 	version = version_check(db);

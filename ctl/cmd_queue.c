@@ -269,38 +269,6 @@ static void helper_end(struct move *move)
 	queue_delete(move, move->helper);
 }
 
-static const char *unfinished(struct move *move)
-{
-	int64_t unused;
-
-	return !move->helper_stays &&
-			       rabbit_queue_find(move->connection, move->helper, &unused, &unused)
-		       ? "a move is to be finished"
-		       : NULL;
-}
-
-/* Prints the state of the queue. Returns whether it is to be replaced. */
-static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
-{
-	int64_t ready = 0, consumers = 0;
-
-	if (!rabbit_queue_find(move->connection, move->place->name, &ready, &consumers)) {
-		queue_say(move, "absent", 0, "{queue}: does not exist[why ; {why}]\n",
-			  unfinished(move));
-		return 0;
-	}
-	move->had_consumers = consumers > 0;
-	if (queue_declare(move, move->place->name, error)) {
-		queue_say(move, "differs", ready,
-			  "{queue}: is to be replaced, {messages} messages ready: {why}\n", error);
-		return 1;
-	}
-	queue_say(move, "right", ready,
-		  "{queue}: as it should be, {messages} messages ready[why ; {why}]\n",
-		  unfinished(move));
-	return 0;
-}
-
 static int move_run(struct ctl *ctl)
 {
 	static const enum rabbit_queue order[] = { RABBIT_QUEUE_PARKED, RABBIT_QUEUE_RECEIVES,
@@ -315,7 +283,9 @@ static int move_run(struct ctl *ctl)
 	if (db)
 		store_by_set(db, ctl);
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-		int stays = order[i] == RABBIT_QUEUE_RECEIVES, differs;
+		int stays = order[i] == RABBIT_QUEUE_RECEIVES, found, differs;
+		int64_t ready, consumers, unused;
+		const char *why = NULL;
 		struct move move = { .ctl = ctl,
 				     .db = db,
 				     .connection = connection,
@@ -330,7 +300,23 @@ static int move_run(struct ctl *ctl)
 
 		if (!is_dry)
 			lock_check(&move);
-		differs = move_look(&move, error);
+		found = rabbit_queue_find(connection, move.place->name, &ready, &consumers);
+		move.had_consumers = consumers > 0;
+		differs = found && queue_declare(&move, move.place->name, error);
+		if (differs)
+			why = error;
+		else if (!stays && rabbit_queue_find(connection, move.helper, &unused, &unused))
+			why = "a move is to be finished";
+		queue_say(&move,
+			  differs ? "differs"
+			  : found ? "right"
+				  : "absent",
+			  ready,
+			  differs ? "{queue}: is to be replaced, {messages} messages ready: {why}\n"
+			  : found ? "{queue}: as it should be, {messages} messages ready[why ; "
+				    "{why}]\n"
+				  : "{queue}: does not exist[why ; {why}]\n",
+			  why);
 		fflush(stdout);
 		if (!is_dry && differs)
 			queue_replace(&move);

@@ -30,46 +30,26 @@ int file_has_name(int fd, const char *path)
 	       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-static int close_failed(int fd)
-{
-	int error = errno;
-
-	close(fd);
-	errno = error;
-	return -1;
-}
-
 int file_lock(const char *path, int flags)
 {
+	int error;
+
 	for (;;) {
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags,
 			      MODE);
 
 		if (fd < 0)
 			return -1;
-		if (flock(fd, LOCK_EX | LOCK_NB))
-			return close_failed(fd);
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			error = errno;
+			close(fd);
+			errno = error;
+			return -1;
+		}
 		if (file_has_name(fd, path))
 			return fd;
 		close(fd);
 	}
-}
-
-/* Opens an empty, locked file. The descriptor, or -1. */
-static int part_open(const char *path)
-{
-	int fd = file_lock(path, 0);
-	struct stat about;
-
-	/* In a folder of all users somebody else may have made it, to read what is written. */
-	if (fd >= 0 && (fstat(fd, &about) || !S_ISREG(about.st_mode) || about.st_uid != geteuid() ||
-			about.st_nlink != 1 || (about.st_mode & 077) != 0)) {
-		if (unlink(path))
-			return close_failed(fd);
-		close(fd);
-		fd = file_lock(path, O_EXCL);
-	}
-	return fd >= 0 && ftruncate(fd, 0) ? close_failed(fd) : fd;
 }
 
 static _Noreturn void failed(const char *path)
@@ -86,7 +66,7 @@ static _Noreturn void failed(const char *path)
 void file_new_open(struct file_new *file, const char *path)
 {
 	struct stat about;
-	int fd;
+	int fd, is_private;
 
 	if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
 		errno = S_ISDIR(about.st_mode) ? EISDIR : ENOTSUP;
@@ -94,8 +74,20 @@ void file_new_open(struct file_new *file, const char *path)
 	}
 	*file = (struct file_new){ .path = strdup(path) };
 	check(file->path != NULL && asprintf(&file->part, "%s.part", path) > 0);
-	fd = part_open(file->part);
+
+	fd = file_lock(file->part, 0);
 	if (fd < 0)
+		failed(path);
+	/* In a folder of all users somebody else may have made it, to read what is written. */
+	is_private = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+		     about.st_uid == geteuid() && about.st_nlink == 1 && (about.st_mode & 077) == 0;
+	if (!is_private) {
+		if (unlink(file->part))
+			failed(path);
+		close(fd);
+		fd = file_lock(file->part, O_EXCL);
+	}
+	if (fd < 0 || ftruncate(fd, 0))
 		failed(path);
 	file->stream = fdopen(fd, "w");
 	check(file->stream != NULL && setvbuf(file->stream, NULL, _IOFBF, BUFFER_BYTES) == 0);

@@ -33,25 +33,11 @@ static int is_option_with_value(const char *word)
 	return list_takes_value(ctl_commands, word);
 }
 
-/* Whether a word is a help flag, which takes precedence over errors, and no option's value. */
-static int has_help_flag(const struct command *command, int argc, char **argv)
-{
-	for (int i = 0; i < argc; i++) {
-		if (command->takes_words && strcmp(argv[i], "--") == 0)
-			return 0;
-		if (is_help_flag(argv[i]))
-			return 1;
-		if (args_takes_value(command, argv[i]))
-			i++;
-	}
-	return 0;
-}
-
 /* Runs the command that the first words name. Returns the exit status. */
 static int command_run(struct ctl *ctl, int argc, char **argv)
 {
 	const struct command *command = command_find(argv[0]);
-	int used = 1;
+	int used = 1, wants_help = 0;
 
 	if (!command)
 		args_fail("there is no command \"%s\"; see couponctl --help", argv[0]);
@@ -71,8 +57,14 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 	}
 	command = args_mode(command, argc - used, argv + used);
 
-	if (has_help_flag(command, argc - used, argv + used) ||
-	    (command->subcommands && argc > used)) {
+	/* A help flag takes precedence over errors, but not if it is the value of an option. */
+	for (int i = used; i < argc && !wants_help; i++) {
+		if (command->takes_words && strcmp(argv[i], "--") == 0)
+			break;
+		wants_help = is_help_flag(argv[i]);
+		i += args_takes_value(command, argv[i]);
+	}
+	if (wants_help || (command->subcommands && argc > used)) {
 		command_help_print(command);
 		return 0;
 	}

@@ -200,6 +200,43 @@ int store_is_recorded(void)
 	return recorded.has_begun;
 }
 
+/*
+ * The words of the command line again (malloc), each after `divider`, without the options whose names
+ * are in `without`. `hides_codes`: without exchange codes.
+ */
+static char *words_join(const struct args *args, char divider, const char *const *without,
+			int hides_codes)
+{
+	const struct command *command = args->command;
+	const char *name = command->argument;
+	size_t size;
+	char *text;
+	FILE *out = checked(open_memstream(&text, &size));
+
+	for (int i = 0; i < args->arguments_n; i++) {
+		const char *next = strchr(name, ' ');
+		size_t len = next ? (size_t)(next - name) : strlen(name);
+		int is_code = memmem(name, len, "CODE", 4) != NULL;
+
+		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
+		name = next ? next + 1 : name;
+	}
+	for (int i = 0; command->options && command->options[i].name; i++) {
+		const struct option *option = &command->options[i];
+		const char *const *left_out = without;
+
+		while (*left_out && strcmp(*left_out, option->name) != 0)
+			left_out++;
+		if (args->values[i] && !*left_out && !option->is_of_terminal)
+			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
+				hides_codes && option->value && strcmp(option->value, "WORD") == 0
+					? "…"
+					: args->values[i]);
+	}
+	check(fclose(out) == 0);
+	return text;
+}
+
 void store_by_set(struct db *db, const struct ctl *ctl)
 {
 	const char *name = args_bytes(&ctl->args, "by", NAME_BYTES_MAX);
@@ -221,7 +258,7 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	} else {
 		/* The option that selects a mode is among the words, so the name is without it. */
 		const struct command *command = ctl->args.command;
-		char *words = args_record(&ctl->args);
+		char *words = words_join(&ctl->args, ' ', (const char *const[]){ "by", NULL }, 1);
 		char *command_name = checked(
 			strndup(command->name, (size_t)args_name_len(command)));
 
@@ -235,25 +272,6 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	}
 }
 
-static void file_digest(crypto_hash_sha256_state *state, const char *path)
-{
-	static char bytes[65536];
-	struct stat stat;
-	FILE *file = fopen(path, "re");
-	size_t n;
-
-	if (!file)
-		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	if (fstat(fileno(file), &stat) || !S_ISREG(stat.st_mode))
-		args_fail("--key needs a regular file, which can be read twice, and \"%s\" is none",
-			  path);
-	while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
-		crypto_hash_sha256_update(state, (const unsigned char *)bytes, n);
-	if (ferror(file))
-		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	fclose(file);
-}
-
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 {
 	const char *key = args_text(&ctl->args, "key"), *answer;
@@ -263,6 +281,10 @@ cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 	cJSON *object = NULL;
 	PGresult *row;
 	crypto_hash_sha256_state state;
+	static char bytes[65536];
+	struct stat about;
+	FILE *stream;
+	size_t n;
 
 	if (!key)
 		return NULL;
@@ -275,11 +297,24 @@ cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 				  key, COMMAND_KEY_MAX);
 
 	/* The words of the command, and the content of its file, by their digest. */
-	whole = args_whole(&ctl->args);
+	/* A code may have ends of lines, and JSON too, but neither has this divider. */
+	whole = words_join(&ctl->args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
 	crypto_hash_sha256_init(&state);
 	crypto_hash_sha256_update(&state, (const unsigned char *)whole, strlen(whole) + 1);
-	if (file)
-		file_digest(&state, file);
+	if (file) {
+		stream = fopen(file, "re");
+		if (!stream)
+			args_fail("the file \"%s\" cannot be read: %s", file, strerror(errno));
+		if (fstat(fileno(stream), &about) || !S_ISREG(about.st_mode))
+			args_fail("--key needs a regular file, which can be read twice, and \"%s\" "
+				  "is none",
+				  file);
+		while ((n = fread(bytes, 1, sizeof(bytes), stream)) > 0)
+			crypto_hash_sha256_update(&state, (const unsigned char *)bytes, n);
+		if (ferror(stream))
+			args_fail("the file \"%s\" cannot be read: %s", file, strerror(errno));
+		fclose(stream);
+	}
 	crypto_hash_sha256_final(&state, digest);
 	sodium_bin2hex(words, sizeof(words), digest, sizeof(digest));
 	free(whole);

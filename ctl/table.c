@@ -318,15 +318,6 @@ static const char *columns_check(struct csv_rows *rows, const struct csv_row *ro
 	return rows->why;
 }
 
-/* Whether all cells of the row are empty, as spreadsheets leave rows at the end. */
-static int has_only_empty_cells(const struct csv_row *row)
-{
-	for (size_t i = 0; i < row->cells_n && i < CSV_CELLS_MAX; i++)
-		if (row->cells[i].len > 0)
-			return 0;
-	return row->cells_n > 1 && row->cells_n <= CSV_CELLS_MAX;
-}
-
 /* Reads the next row, for csv_rows_next(), which compares it with the others. 1, or 0 at the end. */
 static int row_read(struct csv_rows *rows, struct csv_row *row)
 {
@@ -367,10 +358,16 @@ static int row_read(struct csv_rows *rows, struct csv_row *row)
 
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
+	int has_text;
+
+	/* Spreadsheets leave rows at the end whose cells are all empty. */
 	do {
 		if (!row_read(rows, row))
 			return 0;
-	} while (!row->wrong && has_only_empty_cells(row));
+		has_text = row->cells_n <= 1 || row->cells_n > CSV_CELLS_MAX;
+		for (size_t i = 0; i < row->cells_n && !has_text; i++)
+			has_text = row->cells[i].len > 0;
+	} while (!row->wrong && !has_text);
 	if (!row->wrong)
 		row->wrong = columns_check(rows, row);
 	return 1;

@@ -144,22 +144,6 @@ static int64_t clock_ahead_ms(struct readiness *ready, int is_redis)
 	return ahead_ms;
 }
 
-/* A campaign opens by the clock of Redis. Its keeper and its operators read the other clocks. */
-static void clocks_check(struct readiness *ready)
-{
-	int64_t redis_ms = clock_ahead_ms(ready, 1), postgres_ms = clock_ahead_ms(ready, 0);
-
-	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
-		json_sentence_add(ready->reasons,
-				  "the clock of Redis differs from this machine's by %lld ms",
-				  (long long)redis_ms);
-	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
-		json_sentence_add(ready->reasons,
-				  "the clock of Redis differs from PostgreSQL's by %lld ms",
-				  (long long)(redis_ms - postgres_ms));
-	verdict_add(ready, "clocks");
-}
-
 static int check_run(struct ctl *ctl)
 {
 	struct readiness ready = { .ctl = ctl,
@@ -173,6 +157,7 @@ static int check_run(struct ctl *ctl)
 				   .reasons = cJSON_CreateArray() };
 	struct broker broker = { .url = ctl->config.amqp_url };
 	const char *state, *valid_to, *verdict;
+	int64_t redis_ms, postgres_ms;
 	cJSON *object = output_object();
 	struct broker_look look;
 
@@ -209,7 +194,19 @@ static int check_run(struct ctl *ctl)
 	verdict_add(&ready, "queue");
 
 	durability_check(&ready);
-	clocks_check(&ready);
+
+	/* A campaign opens by the clock of Redis. Its keeper and operators read the other clocks. */
+	redis_ms = clock_ahead_ms(&ready, 1);
+	postgres_ms = clock_ahead_ms(&ready, 0);
+	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready.reasons,
+				  "the clock of Redis differs from this machine's by %lld ms",
+				  (long long)redis_ms);
+	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready.reasons,
+				  "the clock of Redis differs from PostgreSQL's by %lld ms",
+				  (long long)(redis_ms - postgres_ms));
+	verdict_add(&ready, "clocks");
 
 	output_id(object, "coupon", ready.coupon);
 	output_bool(object, "ready", ready.failed_n == 0);

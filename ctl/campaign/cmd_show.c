@@ -229,24 +229,6 @@ static const char show_template[] =
 	"[redis.run_id   run id       {redis.run_id}, [!redis.verified not ]verified on this Redis "
 	"process[!redis.verified  yet]\n]";
 
-/* The queues as the management API of RabbitMQ reports them; NULL: no API is configured. */
-static cJSON *rabbitmq_json(const struct config *config)
-{
-	char error[RABBIT_ERROR_SIZE];
-	cJSON *object;
-
-	if (!*config->rabbitmq_api)
-		return NULL;
-	object = rabbit_cluster_read(config->rabbitmq_api, config->amqp_url, NULL, error);
-	if (!object) {
-		object = output_object();
-		output_text(object, "error", error);
-	} else {
-		rabbit_cluster_warnings(object, cJSON_AddArrayToObject(object, "warnings"));
-	}
-	return object;
-}
-
 static int show_run(struct ctl *ctl)
 {
 	static const char *const amounts[] = { "discount.amount_off", "discount.cap",
@@ -256,12 +238,25 @@ static int show_run(struct ctl *ctl)
 	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
-	cJSON *object = output_object(), *side, *gateways = NULL,
-	      *rabbitmq = rabbitmq_json(&ctl->config);
+	cJSON *object = output_object(), *side, *gateways = NULL, *rabbitmq = NULL;
+	char error[RABBIT_ERROR_SIZE];
 	struct redis_coupon in_redis = { 0 };
 	char text[STORE_GATEWAYS_SIZE];
 	const cJSON *item;
 	PGresult *row;
+
+	/* The queues as the management API of RabbitMQ reports them. */
+	if (*ctl->config.rabbitmq_api) {
+		rabbitmq = rabbit_cluster_read(ctl->config.rabbitmq_api, ctl->config.amqp_url, NULL,
+					       error);
+		if (!rabbitmq) {
+			rabbitmq = output_object();
+			output_text(rabbitmq, "error", error);
+		} else {
+			rabbit_cluster_warnings(rabbitmq,
+						cJSON_AddArrayToObject(rabbitmq, "warnings"));
+		}
+	}
 
 	if (redis_client_open(redis) == 0)
 		behind = behind_read(db, redis);
