@@ -148,14 +148,11 @@ static void text_print(const struct args *args, char text[TEXT_SIZE], const char
  */
 static int done_before(struct db *db, const struct ctl *ctl)
 {
-	cJSON *before;
+	cJSON *before = store_key_begin(db, ctl);
 	const char *id;
 
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
 	if (!before)
 		return 0;
-	db_run(db, "ROLLBACK");
 	id = cJSON_GetStringValue(cJSON_GetObjectItem(before, "key"));
 	output_made("key %s was made before", id);
 	fprintf(stderr,
@@ -173,9 +170,7 @@ static void change_commit_keyed(struct db *db, const struct ctl *ctl, const char
 
 	output_text(object, "key", id);
 	output_null(object, "secret");
-	store_key_answer(db, ctl, object);
-	cJSON_Delete(object);
-	db_run(db, "COMMIT");
+	store_key_commit(db, ctl, object);
 }
 
 /* The argument. If a whole secret text was given by mistake, it must not be printed. */

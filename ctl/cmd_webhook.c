@@ -96,13 +96,10 @@ static cJSON *secret_object(int64_t webhook, const char *secret)
  */
 static int done_before(struct db *db, const struct ctl *ctl, const char *template)
 {
-	cJSON *before;
+	cJSON *before = store_key_begin(db, ctl);
 
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
 	if (!before)
 		return 0;
-	db_run(db, "ROLLBACK");
 	if (cJSON_HasObjectItem(before, "secret") && !args_has(&ctl->args, "secret-file"))
 		fprintf(stderr,
 			"couponctl: warning: the secret was printed before, and is not printed "
@@ -112,17 +109,6 @@ static int done_before(struct db *db, const struct ctl *ctl, const char *templat
 	else
 		cJSON_Delete(before);
 	return 1;
-}
-
-/*
- * Commits the change, and with it the answer to a repetition with the same --key. The object is
- * freed.
- */
-static void change_commit_keyed(struct db *db, const struct ctl *ctl, cJSON *object)
-{
-	store_key_answer(db, ctl, object);
-	cJSON_Delete(object);
-	db_run(db, "COMMIT");
 }
 
 #define SECRET_TEMPLATE "webhook {webhook}\n[secret secret {secret}\n]"
@@ -182,7 +168,7 @@ static int create_run(struct ctl *ctl)
 		log_fatal("there are 1,000 webhooks, and no more are allowed");
 	check(db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
 		       postgres_text(secret), postgres_number(0)) != 0);
-	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
+	store_key_commit(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, args);
 	return 0;
@@ -206,7 +192,7 @@ static int rotate_run(struct ctl *ctl)
 		log_fatal("webhook %lld has %d valid secrets, and no more are allowed: wait until "
 			  "one expires, or use --overlap 0s",
 			  (long long)webhook, SIGNATURES_MAX);
-	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
+	store_key_commit(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, &ctl->args);
 	return 0;
@@ -256,7 +242,7 @@ static int edit_run(struct ctl *ctl)
 		if (!db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
 			      postgres_text(state), postgres_text(why)))
 			hook_absent(webhook);
-		change_commit_keyed(db, ctl, output_object());
+		store_key_commit(db, ctl, output_object());
 		db_do(db, sql_query_webhook_wake);
 	}
 	output_say(hook_json(db, webhook), "webhook {webhook} is {state}\n",

@@ -240,7 +240,7 @@ static char *words_join(const struct args *args, char divider, const char *const
 void store_by_set(struct db *db, const struct ctl *ctl)
 {
 	const char *name = args_bytes(&ctl->args, "by", NAME_BYTES_MAX);
-	char host[64] = "", own[NAME_BYTES_MAX + 1];
+	char host[64] = "", own[NAME_BYTES_MAX + 1], *command, *words;
 
 	if (!name) {
 		const char *user = getenv("SUDO_USER"); /* the user who called sudo */
@@ -255,21 +255,20 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	db_judge(db);
 	if (recorded.id > 0) {
 		db_do(db, sql_query_session_by, postgres_text(name));
-	} else {
-		/* The option that selects a mode is among the words, so the name is without it. */
-		const struct command *command = ctl->args.command;
-		char *words = words_join(&ctl->args, ' ', (const char *const[]){ "by", NULL }, 1);
-		char *command_name = checked(
-			strndup(command->name, (size_t)args_name_len(command)));
-
-		recorded.has_begun = 1;
-		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
-				       postgres_text(command_name), postgres_text(words));
-		free(command_name);
-		recorded.url = checked(strdup(ctl->config.database_url));
-		check(on_exit(command_end, NULL) == 0);
-		free(words);
+		return;
 	}
+
+	/* The option that selects a mode is among the words, so the name is without it. */
+	command = strndup(ctl->args.command->name, (size_t)args_name_len(ctl->args.command));
+	check(command != NULL);
+	words = words_join(&ctl->args, ' ', (const char *const[]){ "by", NULL }, 1);
+	recorded.has_begun = 1;
+	recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
+			       postgres_text(command), postgres_text(words));
+	free(command);
+	free(words);
+	recorded.url = checked(strdup(ctl->config.database_url));
+	check(on_exit(command_end, NULL) == 0);
 }
 
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
@@ -296,8 +295,10 @@ cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 			args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII",
 				  key, COMMAND_KEY_MAX);
 
-	/* The words of the command, and the content of its file, by their digest. */
-	/* A code may have ends of lines, and JSON too, but neither has this divider. */
+	/*
+	 * The digest of the words, and of the content of the file. A code may have ends of lines,
+	 * and JSON too, but neither has this divider.
+	 */
 	whole = words_join(&ctl->args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
 	crypto_hash_sha256_init(&state);
 	crypto_hash_sha256_update(&state, (const unsigned char *)whole, strlen(whole) + 1);
@@ -344,6 +345,24 @@ void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer)
 	db_do(db, sql_query_command_key_answer, postgres_text(args_text(&ctl->args, "key")),
 	      postgres_text(text));
 	cJSON_free(text);
+}
+
+cJSON *store_key_begin(struct db *db, const struct ctl *ctl)
+{
+	cJSON *before;
+
+	db_run(db, "BEGIN");
+	before = store_key_take(db, ctl, NULL);
+	if (before)
+		db_run(db, "ROLLBACK");
+	return before;
+}
+
+void store_key_commit(struct db *db, const struct ctl *ctl, cJSON *answer)
+{
+	store_key_answer(db, ctl, answer);
+	cJSON_Delete(answer);
+	db_run(db, "COMMIT");
 }
 
 void store_key_bind(struct db *db, const struct ctl *ctl, const char *file)

@@ -59,6 +59,13 @@ void store_by_set(struct db *db, const struct ctl *ctl);
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file);
 /* Records what the command is about to print, before the COMMIT. Does nothing without --key. */
 void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer);
+/*
+ * BEGIN and store_key_take(). If the command was done before, the transaction is rolled back.
+ * Otherwise store_key_commit() follows.
+ */
+cJSON *store_key_begin(struct db *db, const struct ctl *ctl);
+/* store_key_answer() and COMMIT. Frees the answer. */
+void store_key_commit(struct db *db, const struct ctl *ctl, cJSON *answer);
 /* Records --key for a command that may be repeated safely: only other words are refused. */
 void store_key_bind(struct db *db, const struct ctl *ctl, const char *file);
 

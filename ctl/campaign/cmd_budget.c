@@ -136,17 +136,16 @@ static int create_run(struct ctl *ctl)
 	currency = args_currency(args);
 	amount = args_money(args, "amount", currency, 0);
 	db = store_changing_open(ctl, NULL);
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
+	before = store_key_begin(db, ctl);
 	if (!before) {
 		made = db_ask(db, sql_query_budget_create, postgres_text(name),
 			      postgres_text(currency), postgres_number(amount));
 		if (PQntuples(made) == 0)
 			log_fatal("NAME is \"%s\": a budget with this name exists", name);
 		PQclear(made);
+		db_run(db, "COMMIT");
 	}
 	cJSON_Delete(before);
-	db_run(db, "COMMIT");
 	output_made("budget %s was made", name);
 	changed_say(db, name, args_has(args, "json"));
 	return 0;

@@ -377,8 +377,7 @@ static int create_run(struct ctl *ctl)
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
-	db_run(db, "BEGIN");
-	object = store_key_take(db, ctl, NULL);
+	object = store_key_begin(db, ctl);
 	if (!object) {
 		now_ms = db_value(db, sql_query_clock);
 		future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
@@ -391,8 +390,8 @@ static int create_run(struct ctl *ctl)
 		object = output_object();
 		output_id(object, "coupon", coupon);
 		store_key_answer(db, ctl, object);
+		db_run(db, "COMMIT");
 	}
-	db_run(db, "COMMIT");
 	db_close(db);
 	output_made("coupon %s was created",
 		    cJSON_GetStringValue(cJSON_GetObjectItem(object, "coupon")));
