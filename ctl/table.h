@@ -43,10 +43,10 @@ int line_next(struct line_reader *reader);
 const char *line_encoding_wrong(const struct line_reader *reader);
 
 /*
- * The rows of CSV (RFC 4180), which may go over several lines. All have as many columns as the
- * first one: a row with more or fewer is wrong, and so is a row of one column in which another
- * delimiter stands outside of quotes. A line sep=; before the first row, as spreadsheets write it,
- * must name the delimiter, and is left out.
+ * Rows of CSV (RFC 4180), which may go over several lines. All rows have as many columns as the first
+ * one: a row with more or fewer is wrong, and so is a row of one column in which another delimiter
+ * stands outside of quotes. A line sep=; before the first row, as spreadsheets write it, must name
+ * the delimiter, and is left out.
  */
 #define CSV_CELLS_MAX 100
 #define CSV_WHY_SIZE 256
@@ -73,7 +73,7 @@ void csv_rows_free(struct csv_rows *rows);
 /* The next row, until the next call; empty lines and rows are left out. 1, or 0 at the end. */
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
 
-/* The delimiter, other than this one, that the text has outside of quotes; 0: none. */
+/* Returns another delimiter that the text has outside of quotes; 0: there is none. */
 char csv_other_delimiter(const char *text, size_t len, char delimiter);
 
 /* comma, semicolon or tab. */
@@ -92,7 +92,7 @@ char csv_delimiter_read(const struct args *args, const char *file);
 #define CSV_COLUMN_TWICE (-2)
 int csv_column_find(const struct csv_row *heading, const char *name);
 
-/* For messages: the line that was read last, in quotes, or the names of the columns. */
+/* Add the last line that was read, in quotes, or the names of the columns, to a message. */
 void csv_line_show(struct text_buffer *buffer, const struct line_reader *reader);
 void csv_columns_show(struct text_buffer *buffer, const struct csv_row *heading);
 
@@ -144,10 +144,10 @@ struct cell {
 	int is_json; /* goes into JSON as it is */
 };
 
-/* Begins the file with this name, or standard output for NULL. */
+/* Begins the file with this name; NULL: standard output. */
 void sheet_begin(struct sheet *sheet, const char *path);
 void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
-/* A row has not gone out: then no more is needed, and sheet_end() tells. */
+/* Whether a row could not be written: then no more are needed, and sheet_end() says why. */
 int sheet_failed(struct sheet *sheet);
 /* Brings all rows to disk, and the file to its place. A failure ends the process. */
 void sheet_end(struct sheet *sheet, enum file_place place);
