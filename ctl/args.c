@@ -65,8 +65,8 @@ static const char *before(const struct command *command)
 }
 
 /*
- * Ends the process unless the text is plain: it may be stored, and shown on the terminals of others.
- * `what` names the text.
+ * Ends the process unless the text is plain: it may be stored, and shown on the terminals of
+ * others. `what` names the text.
  */
 static void text_check(const char *what, const char *text)
 {
@@ -218,7 +218,9 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		argv += used;
 	}
 
-	/* The name of the first missing argument comes after as many spaces as there are arguments. */
+	/*
+	 * The name of the first missing argument comes after as many spaces as there are arguments.
+	 */
 	if (!missing || missing[0] == '[')
 		return;
 	for (int i = 0; i < args->arguments_n && missing; i++)

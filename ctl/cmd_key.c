@@ -72,8 +72,8 @@ static const char *redis_tell(struct db *db, struct redis_client *redis)
 }
 
 /*
- * Ends a change that Redis has, or does not have because of `why`. `is_waited`: waits until gateways
- * know the change. Returns the exit status.
+ * Ends a change that Redis has, or does not have because of `why`. `is_waited`: waits until
+ * gateways know the change. Returns the exit status.
  */
 static int change_end(struct db *db, struct redis_client *redis, const char *why, int is_waited)
 {

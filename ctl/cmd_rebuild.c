@@ -237,7 +237,9 @@ static void give_up(struct ctl *ctl, struct db *db, struct redis_client *redis)
 	store_redis_check(redis, coupon_scan(redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT,
 					     users_give_up, &lost) == 0);
 
-	/* Receives that are too young are of the latest generations: their numbers stay in flight. */
+	/*
+	 * Receives that are too young are of the latest generations: their numbers stay in flight.
+	 */
 	young = lost.young;
 	for (size_t i = lost.older.n; i > 0 && young > 0; i--) {
 		int64_t room, taken;

@@ -1,6 +1,6 @@
 /*
- * couponctl receive: what orders do with receives, and what they did. list and show read PostgreSQL.
- * The other commands send one request over the gateway's socket API.
+ * couponctl receive: what orders do with receives, and what they did. list and show read
+ * PostgreSQL. The other commands send one request over the gateway's socket API.
  */
 #include "common/check.h"
 #include "common/log/log.h"

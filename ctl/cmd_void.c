@@ -1,8 +1,8 @@
 /*
  * couponctl void: takes issued receives back. PostgreSQL decides. Then Redis frees what comes back,
  * and remembers that the receive is voided, should PostgreSQL be put back to before it. If Redis
- * cannot be told, the keeper frees what comes back; a void that keeps the slot is told to Redis when
- * void is run again.
+ * cannot be told, the keeper frees what comes back; a void that keeps the slot is told to Redis
+ * when void is run again.
  */
 #include "common/fault.h"
 #include "common/log/log.h"

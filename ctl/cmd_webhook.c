@@ -1,6 +1,6 @@
 /*
- * couponctl webhook: create, edit, rotate, remove and show --resend change something; list, show and
- * show --deliveries only read; test sends one event.
+ * couponctl webhook: create, edit, rotate, remove and show --resend change something; list, show
+ * and show --deliveries only read; test sends one event.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -53,7 +53,9 @@ static PGresult *hook_row(struct db *db, int64_t id)
 	return row;
 }
 
-/* Reads the secret of --secret-file, or makes one. Returns whether it was made: then it is printed. */
+/*
+ * Reads the secret of --secret-file, or makes one. Returns whether it was made: then it is printed.
+ */
 static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 {
 	const char *path = args_text(args, "secret-file");

@@ -17,18 +17,18 @@ struct ctl {
  */
 const char *audit_coupon(struct ctl *ctl, int64_t coupon);
 /*
- * Finds the oldest dead letter with each of the receives, or with its batch if that letter cannot be
- * read. Returns an object: each letter that was found, as couponctl dead list prints it, under the
- * index of its receive in the list; and `is_all`, whether all dead letters were read: only the first
- * DEAD_FIND_MAX are. NULL: RabbitMQ does not answer in time, and standard error says why.
+ * Finds the oldest dead letter with each of the receives, or with its batch if that letter cannot
+ * be read. Returns an object: each letter that was found, as couponctl dead list prints it, under
+ * the index of its receive in the list; and `is_all`, whether all dead letters were read: only the
+ * first DEAD_FIND_MAX are. NULL: RabbitMQ does not answer in time, and standard error says why.
  */
 #define DEAD_FIND_MAX 1000
 struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n);
 
 /*
- * Sends the request to the gateway, prints the reply and frees the request. Returns the exit status.
- * A request that the gateway finds malformed ends the process as a wrong command line does; without
- * a reply the process ends with the status `unanswered`.
+ * Sends the request to the gateway, prints the reply and frees the request. Returns the exit
+ * status. A request that the gateway finds malformed ends the process as a wrong command line does;
+ * without a reply the process ends with the status `unanswered`.
  */
 int gateway_request_run(struct ctl *ctl, struct cJSON *request, int unanswered);
 /* The operations of orders on a receive, an array; uses_print() prints a line for each. */

@@ -1,7 +1,7 @@
 /*
- * One synchronous connection to PostgreSQL for couponctl. A failure ends the process with a sentence
- * and an exit status, which rolls back the open transaction; only db_run_try() leaves a failure to
- * the caller.
+ * One synchronous connection to PostgreSQL for couponctl. A failure ends the process with a
+ * sentence and an exit status, which rolls back the open transaction; only db_run_try() leaves a
+ * failure to the caller.
  */
 #pragma once
 
@@ -58,17 +58,17 @@ const char *db_error(struct db *db);
 
 /*
  * Take the lock of this name for this session, until db_close(). Nothing can be written in the
- * session after the lock has been lost, so the lock needs neither a lease nor a fence. It excludes a
- * lock of LOCK_POSTGRES with the same name, so other commands can run under it by couponctl lock.
+ * session after the lock has been lost, so the lock needs neither a lease nor a fence. It excludes
+ * a lock of LOCK_POSTGRES with the same name, so other commands can run under it by couponctl lock.
  * The tables of couponmq need not exist.
  */
 int db_lock_try(struct db *db, const char *name); /* 1, or 0: another session has it */
 void db_lock_wait(struct db *db, const char *name);
 
 /*
- * Read the rows of one SELECT in pages, within a transaction that the caller has begun: the table is
- * read once, and no more than a page is in memory. Only one SELECT at a time. db_page() returns no
- * row at the end.
+ * Read the rows of one SELECT in pages, within a transaction that the caller has begun: the table
+ * is read once, and no more than a page is in memory. Only one SELECT at a time. db_page() returns
+ * no row at the end.
  */
 #define db_pages_begin(db, select, ...) \
 	db_pages_arguments(db, select, POSTGRES_ARGUMENTS(__VA_ARGS__))
@@ -83,8 +83,8 @@ int db_is_null(const PGresult *result, int row, const char *column); /* none of 
 int db_is_true(const PGresult *result, int row, const char *column); /* 0 for NULL */
 
 /*
- * Transactions that hold locks on the tables that settling writes. While one stays open, workers may
- * hold receives unacked for as long, and no receive can be called lost.
+ * Transactions that hold locks on the tables that settling writes. While one stays open, workers
+ * may hold receives unacked for as long, and no receive can be called lost.
  */
 #define LOCKS_MAX 64
 #define LOCKS_OPEN_MS 1000 /* longer than a worker's transaction takes */

@@ -201,8 +201,8 @@ int store_is_recorded(void)
 }
 
 /*
- * The words of the command line again (malloc), each after `divider`, without the options whose names
- * are in `without`. `hides_codes`: without exchange codes.
+ * The words of the command line again (malloc), each after `divider`, without the options whose
+ * names are in `without`. `hides_codes`: without exchange codes.
  */
 static char *words_join(const struct args *args, char divider, const char *const *without,
 			int hides_codes)

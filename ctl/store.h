@@ -18,8 +18,8 @@ struct db *store_postgres_open(const struct ctl *ctl);
 struct db *store_admin_open(const struct ctl *ctl);
 
 /*
- * Opens both stores for changes, by --by. Ends the process while PostgreSQL is behind Redis. `redis`
- * NULL: the caller needs only PostgreSQL.
+ * Opens both stores for changes, by --by. Ends the process while PostgreSQL is behind Redis.
+ * `redis` NULL: the caller needs only PostgreSQL.
  */
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
 
@@ -33,8 +33,8 @@ void store_server_find(struct db *db, struct redis_client *redis);
 	       "      user and the host of the system")
 
 /*
- * Records who makes the changes that follow in this session. The first call of a process also records
- * the command; its exit status is recorded at the end.
+ * Records who makes the changes that follow in this session. The first call of a process also
+ * records the command; its exit status is recorded at the end.
  */
 void store_by_set(struct db *db, const struct ctl *ctl);
 
@@ -51,9 +51,9 @@ void store_by_set(struct db *db, const struct ctl *ctl);
 	       "      key was given before with other arguments or options")
 
 /*
- * Records --key, in the transaction of what the command makes. Returns NULL if there is no --key, or
- * if it is new. Otherwise the command was done before: returns what it printed, without secrets; an
- * empty object if that was not recorded. Ends the process if the key was given with other words.
+ * Records --key, in the transaction of what the command makes. Returns NULL if there is no --key,
+ * or if it is new. Otherwise the command was done before: returns what it printed, without secrets;
+ * an empty object if that was not recorded. Ends the process if the key was given with other words.
  * Waits for another command with the same key. `file`: one whose content counts as a word, or NULL.
  */
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file);
@@ -101,9 +101,9 @@ char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
 			 char out[STORE_RECEIVE_SIZE]);
 
 /*
- * Calls `take` for each row of a query of coupons, at most `count` times. The parameters of the query
- * are the id after which to begin and a number of rows; its first column is the id. The rows are read
- * in pages, without a transaction. Returns the number of rows.
+ * Calls `take` for each row of a query of coupons, at most `count` times. The parameters of the
+ * query are the id after which to begin and a number of rows; its first column is the id. The rows
+ * are read in pages, without a transaction. Returns the number of rows.
  */
 typedef void store_row_fn(void *context, const PGresult *page, int row);
 int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,

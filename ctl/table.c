@@ -118,7 +118,9 @@ const char *line_encoding_wrong(const struct line_reader *reader)
 		       : NULL;
 }
 
-/* libcsv gets one line at a time, so that it is known where a row begins and which line is wrong. */
+/*
+ * libcsv gets one line at a time, so that it is known where a row begins and which line is wrong.
+ */
 struct csv_rows {
 	struct csv_parser parser;
 	char delimiter;
@@ -318,7 +320,9 @@ static const char *columns_check(struct csv_rows *rows, const struct csv_row *ro
 	return rows->why;
 }
 
-/* Reads the next row, for csv_rows_next(), which compares it with the others. 1, or 0 at the end. */
+/*
+ * Reads the next row, for csv_rows_next(), which compares it with the others. 1, or 0 at the end.
+ */
 static int row_read(struct csv_rows *rows, struct csv_row *row)
 {
 	const char *blank = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";

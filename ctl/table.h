@@ -43,10 +43,10 @@ int line_next(struct line_reader *reader);
 const char *line_encoding_wrong(const struct line_reader *reader);
 
 /*
- * Rows of CSV (RFC 4180), which may go over several lines. All rows have as many columns as the first
- * one: a row with more or fewer is wrong, and so is a row of one column in which another delimiter
- * stands outside of quotes. A line sep=; before the first row, as spreadsheets write it, must name
- * the delimiter, and is left out.
+ * Rows of CSV (RFC 4180), which may go over several lines. All rows have as many columns as the
+ * first one: a row with more or fewer is wrong, and so is a row of one column in which another
+ * delimiter stands outside of quotes. A line sep=; before the first row, as spreadsheets write it,
+ * must name the delimiter, and is left out.
  */
 #define CSV_CELLS_MAX 100
 #define CSV_WHY_SIZE 256

@@ -1,7 +1,7 @@
 /*
- * A change of a coupon's terms, by publish, pause, resume, close, stock and edit. PostgreSQL has the authoritative terms; Redis gets them from
- * lua/terms.lua, which accepts only a higher version. The row of the coupon is locked, so two
- * changes have the same order in both stores.
+ * A change of a coupon's terms, by publish, pause, resume, close, stock and edit. PostgreSQL has
+ * the authoritative terms; Redis gets them from lua/terms.lua, which accepts only a higher version.
+ * The row of the coupon is locked, so two changes have the same order in both stores.
  *
  *	change_begin()   refuse if PostgreSQL is behind Redis
  *	                 BEGIN, lock the row, read the coupon in Redis

@@ -408,7 +408,9 @@ static void window_check(const struct change *change)
 		valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0)
 						 : change->valid_to_ms;
 
-	/* An operator may want to end a campaign that issues. A draft that has ended is of no use. */
+	/*
+	 * An operator may want to end a campaign that issues. A draft that has ended is of no use.
+	 */
 	if (end_ms != change->end_ms && strcmp(change->status, "draft") == 0)
 		future_check(args, "end", end_ms, change->now_ms, "a time after now");
 	else if (end_ms != change->end_ms && end_ms < change->now_ms - PAST_MS)

@@ -1,7 +1,7 @@
 /*
  * couponctl export: the user coupons of a campaign at one moment. They are read through a cursor in
- * one read-only transaction, a page at a time: rows that are inserted meanwhile are not seen, no row
- * is locked, and neither program nor server holds more than a page.
+ * one read-only transaction, a page at a time: rows that are inserted meanwhile are not seen, no
+ * row is locked, and neither program nor server holds more than a page.
  */
 #include "ctl/output.h"
 #include "ctl/store.h"

@@ -1,6 +1,6 @@
 /*
- * couponctl show: the state of one coupon in PostgreSQL and in Redis, side by side; with --curve how
- * the sale of the coupon went, in the rows that keepers have written; with --recent its latest
+ * couponctl show: the state of one coupon in PostgreSQL and in Redis, side by side; with --curve
+ * how the sale of the coupon went, in the rows that keepers have written; with --recent its latest
  * receives.
  */
 #include "common/changes.h"

@@ -1,8 +1,8 @@
 /*
  * couponctl stock: sets the total of a campaign. An increase is committed in PostgreSQL first. A
  * decrease is applied to Redis before the COMMIT, because Redis has the taken slots, under the lock
- * of the row in PostgreSQL. So Redis never issues more than PostgreSQL accepts, wherever the command
- * is interrupted, and repeating it completes the change.
+ * of the row in PostgreSQL. So Redis never issues more than PostgreSQL accepts, wherever the
+ * command is interrupted, and repeating it completes the change.
  */
 #include "common/log/log.h"
 #include "common/message/json.h"
