@@ -218,9 +218,7 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		argv += used;
 	}
 
-	/*
-	 * The name of the first missing argument comes after as many spaces as there are arguments.
-	 */
+	/* The name of the first missing argument follows as many spaces as there are arguments. */
 	if (!missing || missing[0] == '[')
 		return;
 	for (int i = 0; i < args->arguments_n && missing; i++)

@@ -195,9 +195,7 @@ static int check_run(struct ctl *ctl)
 
 	durability_check(&ready);
 
-	/*
-	 * A campaign opens by the clock of Redis. Its keeper and operators read the other clocks.
-	 */
+	/* A campaign opens by the clock of Redis; its keeper and operators read the others. */
 	redis_ms = clock_ahead_ms(&ready, 1);
 	postgres_ms = clock_ahead_ms(&ready, 0);
 	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)

@@ -97,7 +97,7 @@ static int64_t time_read(const struct args *args, cJSON *terms, const char *opti
 	return wall_ms;
 }
 
-/* `option` is the end of what begins at `begin`. */
+/* Refuses the end of `option` unless it is after the begin, that of the option `begin`. */
 static void order_check(const struct args *args, const char *begin, int64_t begin_ms,
 			const char *option, int64_t end_ms)
 {
@@ -151,7 +151,7 @@ static void money_read(const struct args *args, cJSON *terms, const char *option
 		output_number(terms, column, args_money(args, option, args_currency(args), 1));
 }
 
-/* What is given is the whole discount: it replaces the one that the coupon has. */
+/* The options of the discount replace the whole discount of the coupon. */
 static void discount_read(const struct args *args, cJSON *terms)
 {
 	static const char *const options[] = { "amount-off", "percent-off", "cap", "threshold",
@@ -399,7 +399,7 @@ static int create_run(struct ctl *ctl)
 	return 0;
 }
 
-/* The window and the validity as they would be. */
+/* Checks the window and the validity as they would be after the edit. */
 static void window_check(const struct change *change)
 {
 	const struct args *args = change->args;
@@ -408,9 +408,7 @@ static void window_check(const struct change *change)
 		valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0)
 						 : change->valid_to_ms;
 
-	/*
-	 * An operator may want to end a campaign that issues. A draft that has ended is of no use.
-	 */
+	/* A campaign that issues may be ended now. A draft that has ended is of no use. */
 	if (end_ms != change->end_ms && strcmp(change->status, "draft") == 0)
 		future_check(args, "end", end_ms, change->now_ms, "a time after now");
 	else if (end_ms != change->end_ms && end_ms < change->now_ms - PAST_MS)

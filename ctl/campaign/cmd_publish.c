@@ -154,9 +154,8 @@ static int publish_run(struct ctl *ctl)
 	if (ended)
 		fprintf(stderr,
 			"couponctl: warning: coupon %lld has ended at %s, before a keeper loaded "
-			"it "
-			"into Redis: it issues nothing; couponctl edit %lld --end T moves the end "
-			"until the keeper closes it\n",
+			"it into Redis: it issues nothing; couponctl edit %lld --end T moves the "
+			"end until the keeper closes it\n",
 			(long long)change.coupon, clock_rfc3339(end_ms, end),
 			(long long)change.coupon);
 	else if (!open && wait_s > 0)
