@@ -6,7 +6,6 @@
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 #include "ctl/money.h"
-#include "ctl/table.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -186,32 +185,29 @@ static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 /* The text of a member for a terminal, to be freed. Commas separate the elements of an array. */
 static char *text_of(const cJSON *member)
 {
-	struct text_buffer text = { 0 };
+	char number[NUMBER_SIZE], *plain;
 	const cJSON *element;
-	char *plain;
+	const char *text;
 	size_t size;
-	FILE *out;
-	char number[NUMBER_SIZE];
+	FILE *out = checked(open_memstream(&plain, &size));
 
 	if (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") == 0)
 		member = NULL;
-	text_add_string(&text, cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
-			       : cJSON_IsNumber(member)
-				       ? number_text((int64_t)member->valuedouble, number)
-			       : cJSON_IsTrue(member)   ? "true"
-			       : cJSON_IsFalse(member)  ? "false"
-			       : cJSON_IsObject(member) ? "{}"
-							: "");
+	text = cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
+	       : cJSON_IsNumber(member) ? number_text((int64_t)member->valuedouble, number)
+	       : cJSON_IsTrue(member)   ? "true"
+	       : cJSON_IsFalse(member)  ? "false"
+	       : cJSON_IsObject(member) ? "{}"
+					: "";
+	text_print_plain(text, strlen(text), out);
 	if (cJSON_IsArray(member))
 		cJSON_ArrayForEach(element, member)
 		{
-			text_add_string(&text, text.len > 0 ? "," : "");
-			text_add_string(&text, element->valuestring);
+			if (element != member->child)
+				putc(',', out);
+			text_print_plain(element->valuestring, strlen(element->valuestring), out);
 		}
-	out = checked(open_memstream(&plain, &size));
-	text_print_plain(text.data, text.len, out);
 	check(fclose(out) == 0);
-	text_buffer_fini(&text);
 	return plain;
 }
 
