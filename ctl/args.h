@@ -38,8 +38,8 @@
 	     "again later")                                                                        \
 	EXIT(CTL_NO_TAIL, 11, "an operator has to recover; nothing was changed")                   \
 	EXIT(CTL_UNKNOWN, 12,                                                                      \
-	     "failed after a change, or it is unknown whether anything changed: check "            \
-	     "before you repeat it")
+	     "failed after a change, or unknown whether anything changed: check before you "       \
+	     "repeat it")
 
 enum exit_status {
 #define EXIT(name, number, text) name = number,
