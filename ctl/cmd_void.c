@@ -26,42 +26,16 @@ struct voiding {
 	int not_voided_n, not_in_redis_n;
 };
 
+/* VOID_GONE: Redis does not have the coupon any more, and nobody will ask for it. */
 enum void_in_redis { VOID_FAILED, VOID_DONE, VOID_GONE };
-
-/*
- * Voids in Redis what PostgreSQL has voided by `row`. VOID_GONE: Redis does not have the coupon any
- * more, and nobody will ask for it.
- */
-static enum void_in_redis redis_void(struct voiding *voiding, const struct receive *receive,
-				     const PGresult *row)
-{
-	char batch[ULID_SIZE], index[NUMBER_SIZE];
-	const char *argv[] = { receive->user.text, column_text(row, 0, "slot"),
-			       ulid_format(&receive->batch, batch),
-			       number_text(receive->index, index),
-			       db_is_true(row, 0, "is_returned") ? "void" : "keep" };
-	struct redis_coupon coupon;
-	redisReply *reply;
-	int is_done;
-
-	/* First: it must be noticed if PostgreSQL is put back to before the void. */
-	if (behind_copy(voiding->db, voiding->redis))
-		return VOID_FAILED;
-	reply = redis_client_coupon_eval(voiding->redis, lua_slot_free, receive->coupon,
-					 COUPON_KEYS_SLOT_FREE, 5, argv);
-	is_done = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
-		  strcmp(reply->element[3]->str, "malformed") != 0;
-	freeReplyObject(reply);
-	if (is_done)
-		return VOID_DONE;
-	return redis_coupon_read(voiding->redis, receive->coupon, &coupon) == 0 ? VOID_GONE
-										: VOID_FAILED;
-}
 
 static void receive_void(struct voiding *voiding, const struct receive *receive)
 {
-	cJSON *object = output_object();
+	char ulid[ULID_SIZE], index[NUMBER_SIZE];
 	enum void_in_redis in_redis = VOID_FAILED;
+	cJSON *object = output_object();
+	struct redis_coupon coupon;
+	redisReply *reply;
 	char text[RECEIVE_SIZE], batch[ULID_UUID_SIZE];
 	char coupons[NUMBER_SIZE + 2], batches[ULID_UUID_SIZE + 2], indexes[NUMBER_SIZE + 2];
 	PGresult *row = db_ask(voiding->db, sql_query_coupon_void, postgres_number(receive->coupon),
@@ -74,8 +48,22 @@ static void receive_void(struct voiding *voiding, const struct receive *receive)
 	    is_returned = db_is_true(row, 0, "is_returned");
 
 	fault_point(FAULT_VOID_BEFORE_REDIS);
-	if (is_voided)
-		in_redis = redis_void(voiding, receive, row);
+	/* The copy first: it must be noticed if PostgreSQL is put back to before the void. */
+	if (is_voided && behind_copy(voiding->db, voiding->redis) == 0) {
+		const char *argv[] = { receive->user.text, column_text(row, 0, "slot"),
+				       ulid_format(&receive->batch, ulid),
+				       number_text(receive->index, index),
+				       is_returned ? "void" : "keep" };
+
+		reply = redis_client_coupon_eval(voiding->redis, lua_slot_free, receive->coupon,
+						 COUPON_KEYS_SLOT_FREE, 5, argv);
+		if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
+		    strcmp(reply->element[3]->str, "malformed") != 0)
+			in_redis = VOID_DONE;
+		else if (redis_coupon_read(voiding->redis, receive->coupon, &coupon) == 0)
+			in_redis = VOID_GONE;
+		freeReplyObject(reply);
+	}
 	fault_point(FAULT_VOID_BEFORE_MARK);
 	if (in_redis == VOID_DONE && is_returned) {
 		/* The keeper need not free the slot. */

@@ -59,13 +59,6 @@ static void verdict_add(struct readiness *ready, const char *check)
 	cJSON_AddItemToArray(ready->checks, object);
 }
 
-static void term_check(struct readiness *ready, const char *term, int64_t redis, int64_t postgres)
-{
-	if (redis != postgres)
-		json_sentence_add(ready->reasons, "its %s is %lld in Redis and %lld in PostgreSQL",
-				  term, (long long)redis, (long long)postgres);
-}
-
 static void redis_check(struct readiness *ready)
 {
 	struct redis_coupon c;
@@ -76,13 +69,24 @@ static void redis_check(struct readiness *ready)
 		json_sentence_add(ready->reasons,
 				  "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(ready, "version", c.version,
-			   column_number(ready->row, 0, "postgresql.version"));
-		term_check(ready, "total", c.total,
-			   column_number(ready->row, 0, "postgresql.total"));
-		term_check(ready, "limit", c.limit, column_number(ready->row, 0, "limit"));
-		term_check(ready, "generation", c.generation,
-			   column_number(ready->row, 0, "postgresql.generation"));
+		const struct {
+			const char *name;
+			int64_t redis, postgres;
+		} terms[] = {
+			{ "version", c.version,
+			  column_number(ready->row, 0, "postgresql.version") },
+			{ "total", c.total, column_number(ready->row, 0, "postgresql.total") },
+			{ "limit", c.limit, column_number(ready->row, 0, "limit") },
+			{ "generation", c.generation,
+			  column_number(ready->row, 0, "postgresql.generation") },
+		};
+
+		for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++)
+			if (terms[i].redis != terms[i].postgres)
+				json_sentence_add(ready->reasons,
+						  "its %s is %lld in Redis and %lld in PostgreSQL",
+						  terms[i].name, (long long)terms[i].redis,
+						  (long long)terms[i].postgres);
 		if (!redis_coupon_is_verified(ready->redis, &c))
 			json_sentence_add(ready->reasons,
 					  "no keeper has verified it on this Redis process");
