@@ -8,7 +8,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,15 +58,15 @@ void args_fail(const char *format, ...)
 	exit(CTL_INVALID);
 }
 
-/* The words before the name of a command. */
+/* What precedes the name of the command on a command line. */
 static const char *before(const struct command *command)
 {
 	return strcmp(command->name, log_program_name()) == 0 ? "" : "couponctl ";
 }
 
 /*
- * What is stored is shown to others: text is UTF-8, and no control character of it reaches their
- * terminals. `what` names it.
+ * Ends the process unless the text is plain: it may be stored, and shown on the terminals of
+ * others. `what` names the text.
  */
 static void text_check(const char *what, const char *text)
 {
@@ -77,9 +76,9 @@ static void text_check(const char *what, const char *text)
 }
 
 static const struct option json_option =
-	SWITCH("json", "print the result as JSON: an object, or one a line for each of a list");
+	SWITCH("json", "print the result as JSON: one object, or one object a line for a list");
 
-/* The place in `values` of the option whose name is the first `len` bytes of `name`, or -1. */
+/* The index in `values` of the option whose name is the first `len` bytes of `name`, or -1. */
 static int option_find(const struct command *command, const char *name, size_t len)
 {
 	if (!command->has_no_json && len == 4 && memcmp(name, json_option.name, len) == 0)
@@ -153,8 +152,8 @@ static int option_take(struct args *args, int argc, char **argv)
 		args_fail("--%s needs a value: %s", option->name, option->help);
 	args->values[i] = name[len] ? name + len + 1 : argv[1];
 	/*
-	 * JSON may have lines, a pasted word the end of its line, and a file any name. Whoever
-	 * reads an id names the wrong byte.
+	 * JSON may have lines, a pasted word the end of its line, and a file any name. What reads
+	 * an id names the wrong byte.
 	 */
 	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0 &&
 	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0 &&
@@ -165,63 +164,42 @@ static int option_take(struct args *args, int argc, char **argv)
 	return name[len] ? 1 : 2;
 }
 
-/* How many arguments the command takes at most. */
-static int arguments_max(const struct command *command)
-{
-	int n = 1;
-
-	if (!command->argument)
-		return 0;
-	if (strstr(command->argument, "…"))
-		return INT_MAX;
-	for (const char *p = command->argument; *p; p++)
-		n += *p == ' ';
-	return n;
-}
-
 static void argument_take(struct args *args, char *word)
 {
 	const struct command *command = args->command;
-	int most = arguments_max(command), is_code;
+	const char *name = command->argument;
 	size_t len = strlen(word), kept = 0, ignored;
 	char *copy = checked(strdup(word));
+	int most = name ? 1 : 0, is_code;
 
+	/* A space is between two names of arguments; … stands for any number of them. */
+	for (const char *p = name; p && *p; p++)
+		most += *p == ' ';
 	if (most == 0)
 		args_fail("%s takes no argument, but got \"%s\"", command->name, word);
-	if (args->arguments_n == most)
+	if (args->arguments_n == most && !strstr(name, "…"))
 		args_fail("%s takes only %s, but also got \"%s\"", command->name,
-			  most == 1 ? "one argument" : command->argument, word);
+			  most == 1 ? "one argument" : name, word);
+
 	/* A pasted code may have tabs and ends of lines, which are never stored. */
-	is_code = strstr(command->argument, "CODE") != NULL;
+	is_code = strstr(name, "CODE") != NULL;
 	for (size_t i = 0; i < len; i += ignored ? ignored : 1) {
 		ignored = is_code ? code_ignored_length(word + i, len - i) : 0;
 		if (!ignored)
 			copy[kept++] = word[i];
 	}
 	copy[kept] = '\0';
-	if (!strstr(command->argument, "FILE"))
-		text_check(command->argument, copy);
+	if (!strstr(name, "FILE"))
+		text_check(name, copy);
 	free(copy);
 	args->arguments[args->arguments_n++] = word;
 	args->argument = args->arguments[0];
 }
 
-/* The name of the first argument that is missing is the text after so many spaces. */
-static void arguments_check(const struct args *args)
-{
-	const char *name = args->command->argument;
-
-	if (!name || name[0] == '[')
-		return;
-	for (int i = 0; i < args->arguments_n && name; i++)
-		name = strchr(name, ' ') ? strchr(name, ' ') + 1 : NULL;
-	if (name)
-		args_fail("%s needs %s; see %s%s --help", args->command->name, name,
-			  before(args->command), args->command->name);
-}
-
 void args_read(struct args *args, const struct command *command, int argc, char **argv)
 {
+	const char *missing = command->argument;
+
 	memset(args, 0, sizeof(*args));
 	args->command = command;
 	args->arguments = argv; /* those behind it have been read */
@@ -239,17 +217,15 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		argc -= used;
 		argv += used;
 	}
-	arguments_check(args);
-}
 
-/* Four a line. */
-static void words_print(const char *const *words, FILE *out)
-{
-	for (size_t i = 0; words[i]; i++)
-		fprintf(out, "%s%s%s", i % 4 ? "" : "      ", words[i],
-			!words[i + 1] ? "\n"
-			: i % 4 == 3  ? ",\n"
-				      : ", ");
+	/* The name of the first missing argument follows as many spaces as there are arguments. */
+	if (!missing || missing[0] == '[')
+		return;
+	for (int i = 0; i < args->arguments_n && missing; i++)
+		missing = strchr(missing, ' ') ? strchr(missing, ' ') + 1 : NULL;
+	if (missing)
+		args_fail("%s needs %s; see %s%s --help", command->name, missing, before(command),
+			  command->name);
 }
 
 void args_options_print(const struct command *command, FILE *out)
@@ -257,8 +233,11 @@ void args_options_print(const struct command *command, FILE *out)
 	for (const struct option *o = command->options; o && o->name; o++) {
 		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
 			o->value ? o->value : "", o->help);
-		if (o->words)
-			words_print(o->words, out);
+		for (size_t i = 0; o->words && o->words[i]; i++) /* four a line */
+			fprintf(out, "%s%s%s", i % 4 ? "" : "      ", o->words[i],
+				!o->words[i + 1] ? "\n"
+				: i % 4 == 3     ? ",\n"
+						 : ", ");
 	}
 	if (!command->has_no_json)
 		fprintf(out, "  --%s\n      %s\n", json_option.name, json_option.help);
@@ -270,51 +249,6 @@ const char *args_text(const struct args *args, const char *name)
 
 	check(i >= 0);
 	return args->values[i];
-}
-
-/* With `divider` before each word. Without an option that is named like one of `without`. */
-static char *words_join(const struct args *args, char divider, const char *const *without,
-			int hides_codes)
-{
-	const struct command *command = args->command;
-	const char *name = command->argument;
-	size_t size;
-	char *text;
-	FILE *out = checked(open_memstream(&text, &size));
-
-	for (int i = 0; i < args->arguments_n; i++) {
-		const char *next = strchr(name, ' ');
-		size_t len = next ? (size_t)(next - name) : strlen(name);
-		int is_code = memmem(name, len, "CODE", 4) != NULL;
-
-		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
-		name = next ? next + 1 : name;
-	}
-	for (int i = 0; command->options && command->options[i].name; i++) {
-		const struct option *option = &command->options[i];
-		const char *const *left_out = without;
-
-		while (*left_out && strcmp(*left_out, option->name) != 0)
-			left_out++;
-		if (args->values[i] && !*left_out && !option->is_of_terminal)
-			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
-				hides_codes && option->value && strcmp(option->value, "WORD") == 0
-					? "…"
-					: args->values[i]);
-	}
-	check(fclose(out) == 0);
-	return text;
-}
-
-char *args_record(const struct args *args)
-{
-	return words_join(args, ' ', (const char *const[]){ "by", NULL }, 1);
-}
-
-char *args_whole(const struct args *args)
-{
-	/* A code may have ends of lines, and JSON, too, but neither has this one. */
-	return words_join(args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
 }
 
 void args_ask(const struct args *args, const char *what, ...)
@@ -482,11 +416,6 @@ int64_t args_id(const struct args *args, const char *name)
 }
 
 int64_t args_coupon(const struct args *args)
-{
-	return id_read("ID", args->argument);
-}
-
-int64_t args_argument_id(const struct args *args)
 {
 	return id_read("ID", args->argument);
 }

@@ -28,18 +28,18 @@
 	     "the idempotency key was used for another request; nothing was done")                 \
 	EXIT(CTL_STALLED, 5, "no check failed, but receives are in flight without progress")       \
 	EXIT(CTL_REFUSED, 6,                                                                       \
-	     "done, but for the users, rows, codes or receives that were refused, which "          \
+	     "done, except for the users, rows, codes or receives that were refused, which "       \
 	     "are named")                                                                          \
-	EXIT(CTL_STOPPED, 7, "stopped before its end; the same command goes on")                   \
+	EXIT(CTL_STOPPED, 7, "stopped before the end; the same command, run again, continues")     \
 	EXIT(CTL_OTHER_VERSION, 8, "the coupon has another version; nothing was changed")          \
-	EXIT(CTL_ABSENT, 9, "what is named does not exist")                                        \
+	EXIT(CTL_ABSENT, 9, "what the command line names does not exist")                          \
 	EXIT(CTL_AWAY, 10,                                                                         \
 	     "a store or the gateway is away or busy, or PostgreSQL is behind Redis: try "         \
 	     "again later")                                                                        \
 	EXIT(CTL_NO_TAIL, 11, "an operator has to recover; nothing was changed")                   \
 	EXIT(CTL_UNKNOWN, 12,                                                                      \
-	     "failed after it had changed something, or it is unknown whether: look "              \
-	     "before you repeat it")
+	     "failed after a change, or unknown whether anything changed: check before you "       \
+	     "repeat it")
 
 enum exit_status {
 #define EXIT(name, number, text) name = number,
@@ -51,9 +51,9 @@ struct option {
 	const char *name;  /* without its dashes; NULL ends a table */
 	const char *value; /* the placeholder of its value in the help; NULL: a switch */
 	const char *help;
-	int takes_none;           /* the word none removes what there is */
-	const char *const *words; /* that may be in its list, ended by NULL; NULL: any */
-	int is_of_terminal;       /* it answers what only a person is asked */
+	int takes_none;           /* the word none removes the present value */
+	const char *const *words; /* that its list may have, ended by NULL; NULL: any */
+	int is_of_terminal;       /* it answers a question that only people are asked */
 };
 
 #define OPTION(name_, value_, help_)                          \
@@ -82,18 +82,19 @@ struct option {
 struct ctl;
 
 struct command {
-	const char *name;            /* that of the program, if it has only this one */
+	const char *name;            /* the name of the program, if it has no other command */
 	int (*run)(struct ctl *ctl); /* returns the exit status */
 	/* "ID", "[ID]" if it is optional, "ID FILE", "ID…" for one or more; NULL: there is none */
 	const char *argument;
 	const struct option *options; /* NULL: none */
-	int takes_words;              /* those after -- */
+	int takes_words;              /* the words after -- */
 	const char *summary;
 	const char *detail; /* more text for --help; NULL: none */
 	int has_no_json;    /* it runs another program, or writes a file in its --format */
 	/*
-	 * Ended by NULL; NULL: none. What else it does with one of these options, which is the end
-	 * of the name: show with --curve is "show --curve", and has its own options.
+	 * Commands that an option selects instead of this one; ended by NULL; NULL: none. The name
+	 * of such a command ends in the option: show with --curve is "show --curve", which has its
+	 * own options.
 	 */
 	const struct command *const *modes;
 	/* Ended by NULL. The next word selects one of them, and there is no `run`. NULL: none. */
@@ -106,12 +107,12 @@ struct args {
 	char **arguments;     /* all of them, in the words that were read */
 	int arguments_n;
 	const char *values[ARGS_OPTIONS_MAX + 1]; /* the last one is of --json */
-	char **words; /* those after --, ended by NULL; NULL: there was no -- */
+	char **words; /* the words after --, ended by NULL; NULL: there was no -- */
 };
 
-/* Whether it is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
+/* Whether the text is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
 int text_is_plain(const char *text, size_t len);
-/* For a terminal, on which no text may move the cursor or begin a line: those as \xNN. */
+/* Prints a text to a terminal. A control character, which could move the cursor, becomes \xNN. */
 void text_print_plain(const char *text, size_t len, FILE *out);
 
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -126,12 +127,6 @@ void args_ask(const struct args *args, const char *what, ...) __attribute__((for
 /* Reads argv[0…argc-1], the words after the command's name. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
 
-/* The words again, for the record (malloc): not who it is recorded of, and no exchange codes. */
-char *args_record(const struct args *args);
-
-/* All of them but --key, --by and --json, with the codes, for a comparison (malloc). */
-char *args_whole(const struct args *args);
-
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
 /* The length of the name without the option of a mode: that of "show" in "show --curve". */
@@ -139,7 +134,7 @@ int args_name_len(const struct command *command);
 /* The mode of the command that one of the words chooses, or the command. */
 const struct command *args_mode(const struct command *command, int argc, char **argv);
 
-/* The options and what they are for, as --help has them. */
+/* The options, as --help prints them. */
 void args_options_print(const struct command *command, FILE *out);
 
 /* `name` must be in the command's table. */
@@ -151,15 +146,15 @@ const char *args_bytes(const struct args *args, const char *name, size_t most);
 int64_t args_number(const struct args *args, const char *name, int64_t least, int64_t most,
 		    int64_t fallback);
 int64_t args_id(const struct args *args, const char *name); /* 0: not given */
-/* A number of s, m, h or d, as 24h, of at most so many days. In seconds. */
+/* A duration such as 24h, in s, m, h or d, of at most `most_days`. Returns seconds. */
 int64_t args_duration_s(const struct args *args, const char *name, int most_days,
 			int64_t fallback_s);
 /* The value of --currency: three capital letters; NULL: not given. */
 const char *args_currency(const struct args *args);
 /*
- * An amount, which must be given, in the smallest unit of the currency, at least `least`. People
- * write 7.00; after ARGS_MINOR is an integer in the smallest unit, by which coupon-admin passes
- * amounts on: then the currency may be NULL.
+ * An amount in the smallest unit of the currency, at least `least`; the option must be given.
+ * People write 7.00. coupon-admin writes an integer in the smallest unit after ARGS_MINOR: then the
+ * currency may be NULL.
  */
 #define ARGS_MONEY "AMOUNT" /* the `value` of such an option */
 #define ARGS_MINOR "minor:"
@@ -167,30 +162,29 @@ int64_t args_money(const struct args *args, const char *name, const char *curren
 /* An amount in the form in which the option is given. Returns `out`. */
 const char *args_money_text(const struct args *args, const char *name, int64_t units,
 			    const char *currency, char out[MONEY_SIZE]);
-/* The place of the value among `n` words; any other ends the process. */
+/* The index of the value among `n` words; any other value ends the process. */
 int args_choice(const struct args *args, const char *name, const char *const *words, int n,
 		int fallback);
-/* The argument as the id of something that is no coupon; 0: not given. */
-int64_t args_argument_id(const struct args *args);
-int64_t args_coupon(const struct args *args); /* the argument as a coupon; 0: not given */
+int64_t args_coupon(const struct args *args); /* the argument as an id; 0: not given */
 /* --coupon and --user, which must be given. */
 void args_coupon_user(const struct args *args, struct receive *receive);
 /* A receive as the argument, which must be given. */
 void args_receive_argument(const struct args *args, struct receive *receive);
 /* A receive as the argument, or --coupon and --user instead: then only these are set. */
 void args_receive(const struct args *args, struct receive *receive);
-/* The options of a command that only reads it. */
-#define RECEIVE_OPTIONS                                                                           \
-	OPTIONS(OPTION("coupon", "ID",                                                            \
-		       "instead of RECEIVE, with --user: each receive of a user of this coupon"), \
+/* The options of a command that reads a receive, or all of a user. */
+#define RECEIVE_OPTIONS                                                                      \
+	OPTIONS(OPTION("coupon", "ID",                                                       \
+		       "with --user, instead of RECEIVE: every receive of the user of this " \
+		       "coupon"),                                                            \
 		OPTION("user", "ID", "the user"))
 /*
- * The options of each command that lists something, in pages: those of the next one come after the
- * last one of this one. `count_` tells the default, in the words of --help.
+ * The options of each command that prints a list in pages. `value_` and `after_` name what the last
+ * row of a page is identified by; `count_` is the default number of rows, as --help prints it.
  */
-#define PAGE_OPTIONS(value_, after_, count_)                                     \
-	OPTION("after", value_, "the next page: only those after this " after_), \
+#define PAGE_OPTIONS(value_, after_, count_)                                                   \
+	OPTION("after", value_, "print the next page: the rows that come after this " after_), \
 		OPTION("count", "N", "at most N, 1 to 100000; default: " count_)
 #define PAGE_COUNT_MAX 100000
-/* --count of such a command. */
+/* The value of --count. */
 int64_t args_count(const struct args *args, int64_t fallback);

@@ -1,4 +1,4 @@
-/* What every command of couponctl gets, and the tables that describe the commands. */
+/* What every command of couponctl gets, the list of the commands, and what one does for another. */
 #pragma once
 
 #include "common/program/config.h"
@@ -17,21 +17,21 @@ struct ctl {
  */
 const char *audit_coupon(struct ctl *ctl, int64_t coupon);
 /*
- * The oldest dead letter with each of the receives, or with its batch if that cannot be read, as
- * couponctl dead list prints it: an object of those that there are, by the place of the receive in
- * the list, and `is_all`, whether all dead letters were looked at, which are at most DEAD_FIND_MAX.
- * NULL: RabbitMQ does not tell in time, and standard error says why.
+ * Finds the oldest dead letter with each of the receives, or with its batch if that letter cannot
+ * be read. Returns an object: each letter that was found, as couponctl dead list prints it, under
+ * the index of its receive in the list; and `is_all`, whether all dead letters were read: only the
+ * first DEAD_FIND_MAX are. NULL: RabbitMQ does not answer in time, and standard error says why.
  */
 #define DEAD_FIND_MAX 1000
 struct cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n);
 
 /*
- * Sends the request, prints the reply and frees the request. Returns the exit status; one that the
- * gateway finds malformed ends the process as a wrong command line does, and no reply with
- * `unanswered`.
+ * Sends the request to the gateway, prints the reply and frees the request. Returns the exit
+ * status. A request that the gateway finds malformed ends the process as a wrong command line does;
+ * without a reply the process ends with the status `unanswered`.
  */
 int gateway_request_run(struct ctl *ctl, struct cJSON *request, int unanswered);
-/* What orders did with a receive, an array; uses_print() prints a line for each. */
+/* The operations of orders on a receive, an array; uses_print() prints a line for each. */
 struct db;
 struct cJSON *uses_read(struct db *db, const struct receive *receive);
 void uses_print(const struct cJSON *uses);
@@ -42,13 +42,14 @@ int store_is_recorded(void);
 extern const struct command *const ctl_commands[]; /* ended by NULL */
 /* One of them, of their subcommands or modes, as "dead list", "show --curve"; NULL: none. */
 const struct command *command_find(const char *name);
+/* What couponctl --help and couponctl COMMAND --help print. */
+void commands_help_print(FILE *out);
+void command_help_print(const struct command *command);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,
 	resume_command, close_command, stock_command, edit_command, history_command, check_command,
-	void_command, show_command, show_curve_command, show_recent_command, list_command,
-	issue_command, status_command, trace_command, audit_command, rebuild_command,
-	recover_command, dead_command, queue_command, lock_command, distribute_command,
-	export_command, codes_command, codes_generate_command, codes_word_command,
-	codes_import_command, codes_revoke_command, codes_export_command, webhook_command,
-	installation_command, installation_events_command, key_command, budget_command,
-	receive_command;
+	void_command, show_command, list_command, issue_command, status_command, trace_command,
+	audit_command, rebuild_command, recover_command, dead_command, queue_command, lock_command,
+	distribute_command, export_command, codes_command, codes_generate_command,
+	codes_word_command, codes_import_command, codes_revoke_command, codes_export_command,
+	webhook_command, installation_command, key_command, budget_command, receive_command;

@@ -1,12 +1,12 @@
 /*
- * Amounts of money as people write and read them: 7.00 EUR, 700 JPY, 0.700 KWD. All else has them
- * as integers in the smallest unit of the currency: PostgreSQL, the protocol, JSON.
+ * Amounts of money as people write and read them: 7.00 EUR, 700 JPY, 0.700 KWD. PostgreSQL, the
+ * protocol and JSON have them as integers in the smallest unit of the currency.
  */
 #pragma once
 
 #include <stdint.h>
 
-/* How many digits the currency has after the point; 2, where ISO 4217 does not have it. */
+/* The number of digits of the currency after the point; 2 if ISO 4217 does not have it. */
 int money_digits(const char *currency);
 
 /* With all digits of the currency after the point. Returns `out`. */

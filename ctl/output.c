@@ -6,7 +6,6 @@
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 #include "ctl/money.h"
-#include "ctl/table.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -65,9 +64,11 @@ void output_add(cJSON *object, const char *name, cJSON *child)
 	check(child != NULL && cJSON_AddItemToObject(object, name, child));
 }
 
-/* PostgreSQL and cJSON leave U+007F to U+009F in strings as they are: a terminal obeys some. */
-static void json_print(const char *text)
+void output_print(cJSON *object)
 {
+	char *text = checked(json_write(object));
+
+	/* PostgreSQL and cJSON do not escape U+007F to U+009F, and terminals obey some of them. */
 	for (const char *p = text; *p; p++)
 		if (*p == '\x7f')
 			fputs("\\u007f", stdout);
@@ -76,13 +77,6 @@ static void json_print(const char *text)
 		else
 			putchar(*p);
 	putchar('\n');
-}
-
-void output_print(cJSON *object)
-{
-	char *text = checked(json_write(object));
-
-	json_print(text);
 	cJSON_free(text);
 	cJSON_Delete(object);
 }
@@ -101,22 +95,6 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE])
 	return out;
 }
 
-/* The elements of a text[] without special characters: {a,b}. */
-static cJSON *list_make(const char *text)
-{
-	cJSON *list = checked(cJSON_CreateArray());
-
-	for (text++; *text && *text != '}';) {
-		int len = (int)strcspn(text, ",}");
-		char one[64];
-
-		snprintf(one, sizeof(one), "%.*s", len, text);
-		cJSON_AddItemToArray(list, cJSON_CreateString(one));
-		text += len + (text[len] == ',');
-	}
-	return list;
-}
-
 /* Types of PostgreSQL, as in its pg_type.dat. */
 enum {
 	OF_BOOL = 16,
@@ -132,6 +110,7 @@ enum {
 static void value_add(cJSON *object, const char *name, const PGresult *rows, int row, int column)
 {
 	const char *text = PQgetvalue(rows, row, column);
+	cJSON *list;
 
 	if (PQgetisnull(rows, row, column)) {
 		output_null(object, name);
@@ -149,8 +128,17 @@ static void value_add(cJSON *object, const char *name, const PGresult *rows, int
 	case OF_JSONB:
 		output_raw(object, name, text);
 		return;
-	case OF_TEXTS:
-		output_add(object, name, list_make(text));
+	case OF_TEXTS: /* {a,b}: the elements have no special characters */
+		list = checked(cJSON_CreateArray());
+		for (text++; *text && *text != '}';) {
+			int len = (int)strcspn(text, ",}");
+			char one[64];
+
+			snprintf(one, sizeof(one), "%.*s", len, text);
+			cJSON_AddItemToArray(list, cJSON_CreateString(one));
+			text += len + (text[len] == ',');
+		}
+		output_add(object, name, list);
 		return;
 	}
 	output_text(object, name, text);
@@ -186,6 +174,7 @@ static const char *name_take(const char *text, char name[NAME_SIZE])
 	return text + len;
 }
 
+/* Finds a member; "a.b" names the member b of the object a. */
 static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 {
 	for (char *rest = name, *part; (part = strsep(&rest, ".")) != NULL;)
@@ -193,35 +182,32 @@ static const cJSON *member_find(const cJSON *object, char name[NAME_SIZE])
 	return object;
 }
 
-/* For a terminal, to be freed; the elements of an array have commas between them. */
+/* The text of a member for a terminal, to be freed. Commas separate the elements of an array. */
 static char *text_of(const cJSON *member)
 {
-	struct text_buffer text = { 0 };
+	char number[NUMBER_SIZE], *plain;
 	const cJSON *element;
-	char *plain;
+	const char *text;
 	size_t size;
-	FILE *out;
-	char number[NUMBER_SIZE];
+	FILE *out = checked(open_memstream(&plain, &size));
 
 	if (cJSON_IsRaw(member) && strcmp(member->valuestring, "null") == 0)
 		member = NULL;
-	text_add_string(&text, cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
-			       : cJSON_IsNumber(member)
-				       ? number_text((int64_t)member->valuedouble, number)
-			       : cJSON_IsTrue(member)   ? "true"
-			       : cJSON_IsFalse(member)  ? "false"
-			       : cJSON_IsObject(member) ? "{}"
-							: "");
+	text = cJSON_IsString(member) || cJSON_IsRaw(member) ? member->valuestring
+	       : cJSON_IsNumber(member) ? number_text((int64_t)member->valuedouble, number)
+	       : cJSON_IsTrue(member)   ? "true"
+	       : cJSON_IsFalse(member)  ? "false"
+	       : cJSON_IsObject(member) ? "{}"
+					: "";
+	text_print_plain(text, strlen(text), out);
 	if (cJSON_IsArray(member))
 		cJSON_ArrayForEach(element, member)
 		{
-			text_add_string(&text, text.len > 0 ? "," : "");
-			text_add_string(&text, element->valuestring);
+			if (element != member->child)
+				putc(',', out);
+			text_print_plain(element->valuestring, strlen(element->valuestring), out);
 		}
-	out = checked(open_memstream(&plain, &size));
-	text_print_plain(text.data, text.len, out);
 	check(fclose(out) == 0);
-	text_buffer_fini(&text);
 	return plain;
 }
 
@@ -246,7 +232,7 @@ void output_money(cJSON *object, const char *path, const char *currency)
 	free(units);
 }
 
-/* Prints a field, whose text begins after its brace. Returns what follows it. */
+/* Prints the field whose text begins after the brace. Returns what follows the field. */
 static const char *field_print(const char *text, const cJSON *object)
 {
 	char name[NAME_SIZE], grouped[OUTPUT_GROUPED_SIZE], *value, *end;
@@ -271,17 +257,10 @@ static const char *field_print(const char *text, const cJSON *object)
 	return end + 1;
 }
 
-/* What follows the bracket that ends the text. */
-static const char *condition_skip(const char *text)
-{
-	for (int depth = 1; depth > 0; text++) {
-		check(*text);
-		depth += (*text == '[') - (*text == ']');
-	}
-	return text;
-}
-
-/* The text after the name of a member in brackets, or what follows them. */
+/*
+ * Returns the text after the name of a member in brackets, or, if the condition does not hold, what
+ * follows the brackets.
+ */
 static const char *condition_enter(const char *text, const cJSON *object)
 {
 	int wanted = *text != '!', holds;
@@ -293,7 +272,13 @@ static const char *condition_enter(const char *text, const cJSON *object)
 	value = text_of(member);
 	holds = *value && strcmp(value, "0") != 0 && !cJSON_IsFalse(member);
 	free(value);
-	return holds == wanted ? text + 1 : condition_skip(text);
+	if (holds == wanted)
+		return text + 1;
+	for (int depth = 1; depth > 0; text++) {
+		check(*text);
+		depth += (*text == '[') - (*text == ']');
+	}
+	return text;
 }
 
 void output_template(const char *template, const cJSON *object)
@@ -333,6 +318,20 @@ void output_rows(PGresult *rows, const char *head, const char *template, int as_
 	PQclear(rows);
 }
 
+cJSON *output_array(PGresult *rows)
+{
+	cJSON *array = checked(cJSON_CreateArray());
+
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *object = output_object();
+
+		output_row(object, rows, row);
+		cJSON_AddItemToArray(array, object);
+	}
+	PQclear(rows);
+	return array;
+}
+
 static char made[256];
 
 void output_made(const char *format, ...)
@@ -359,20 +358,13 @@ int output_end(int status, int has_changed)
 				: "");
 }
 
-static void bar_draw(const struct progress *progress)
-{
-	static const char full[] = "########################################";
-	int filled = progress->percent * BAR_WIDTH / 100;
-
-	_Static_assert(sizeof(full) - 1 == BAR_WIDTH, "a character for each step of the bar");
-	fprintf(stderr, "\rcouponctl: %s [%.*s%*s] %3d %%", progress->what, filled, full,
-		BAR_WIDTH - filled, "", progress->percent);
-}
-
 void progress_show(struct progress *progress, const char *what, int64_t done, int64_t total)
 {
+	static const char full[] = "########################################";
 	int percent = total > 0 ? (int)((double)done / (double)total * 100) : 100;
-	int is_terminal = isatty(STDERR_FILENO);
+	int is_terminal = isatty(STDERR_FILENO), filled = percent * BAR_WIDTH / 100;
+
+	_Static_assert(sizeof(full) - 1 == BAR_WIDTH, "a character for each step of the bar");
 
 	if (strcmp(progress->what, what) != 0) {
 		progress_end(progress);
@@ -384,7 +376,8 @@ void progress_show(struct progress *progress, const char *what, int64_t done, in
 		return;
 	progress->percent = percent;
 	if (is_terminal)
-		bar_draw(progress);
+		fprintf(stderr, "\rcouponctl: %s [%.*s%*s] %3d %%", progress->what, filled, full,
+			BAR_WIDTH - filled, "", percent);
 	else
 		fprintf(stderr, "couponctl: %s: %d %%\n", what, percent);
 }

@@ -1,4 +1,4 @@
-/* What commands print: JSON for --json, rows of a query, numbers for people, progress. */
+/* What commands print: JSON for --json, rows of a query, templates for people, progress. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -30,6 +30,9 @@ char *output_grouped(int64_t number, char out[OUTPUT_GROUPED_SIZE]);
  */
 void output_row(cJSON *object, const PGresult *rows, int row);
 
+/* An array with an object for each row. Clears the rows. */
+cJSON *output_array(PGresult *rows);
+
 /*
  * Replaces an amount by its text for people. `path` is as in a template; a member that is absent or
  * null stays so. Without a currency (NULL or "") the amount becomes null.
@@ -48,18 +51,18 @@ void output_money(cJSON *object, const char *path, const char *currency);
  */
 void output_template(const char *template, const cJSON *object);
 
-/* Prints what a command has to say, as one line of JSON or by the template, and frees it. */
+/* Prints the object as one line of JSON or by the template, and frees it. */
 void output_say(cJSON *object, const char *template, int as_json);
 
 /*
- * What the command has made, before it prints that: if standard output cannot be written, standard
- * error names it, and the exit status is CTL_UNKNOWN.
+ * Names what the command has made, before the command prints that: if standard output cannot be
+ * written, standard error has this sentence, and the exit status is CTL_UNKNOWN.
  */
 void output_made(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Writes out what was printed. The command then returns this exit status, unless that fails. */
 int output_end(int status, int has_changed);
 
-/* Says each row. `head` is above the texts; NULL: nothing is. Clears the rows. */
+/* output_say() of each row. `head`, unless NULL, is printed above the texts. Clears the rows. */
 void output_rows(PGresult *rows, const char *head, const char *template, int as_json);
 
 /*
@@ -70,7 +73,7 @@ void output_rows(PGresult *rows, const char *head, const char *template, int as_
 
 struct progress {
 	char what[PROGRESS_WHAT_SIZE]; /* the step that is shown */
-	int percent;                   /* as shown last */
+	int percent;                   /* that was shown last */
 };
 
 /* `done` of `total` of the step `what`; another step than the last begins a new line. */

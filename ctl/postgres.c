@@ -21,7 +21,7 @@ struct db {
 	void *notice_context;
 };
 
-static void notice(void *context, const char *text)
+static void on_notice(void *context, const char *text)
 {
 	const struct db *db = context;
 
@@ -46,7 +46,7 @@ struct db *db_open(const char *setting, const char *url, int is_synchronous)
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.is_synchronous = is_synchronous,
 		.judged = "", /* none, before db_judge() */
-		.notice = notice,
+		.notice = on_notice,
 		.context = db,
 	};
 
@@ -188,14 +188,6 @@ int db_is_true(const PGresult *result, int row, const char *column)
 	return *column_text(result, row, column) == 't';
 }
 
-static int64_t since_ms(const struct locks *locks, const char *transaction, int64_t now_ms)
-{
-	for (size_t i = 0; i < locks->n; i++)
-		if (strcmp(locks->held[i].transaction, transaction) == 0)
-			return locks->held[i].since_ms;
-	return now_ms;
-}
-
 int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 {
 	PGresult *result = db_ask(db, sql_query_audit_locks);
@@ -207,7 +199,10 @@ int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms)
 
 		snprintf(held->transaction, sizeof(held->transaction), "%s",
 			 column_text(result, row, "holder"));
-		held->since_ms = since_ms(locks, held->transaction, now_ms);
+		held->since_ms = now_ms;
+		for (size_t i = 0; i < locks->n; i++)
+			if (strcmp(locks->held[i].transaction, held->transaction) == 0)
+				held->since_ms = locks->held[i].since_ms;
 		if (now_ms - held->since_ms > longest_ms)
 			longest_ms = now_ms - held->since_ms;
 	}

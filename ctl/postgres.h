@@ -1,7 +1,7 @@
 /*
- * PostgreSQL as couponctl uses it: one synchronous connection. Trouble ends the process with a
- * sentence and exit status 1, which rolls back what is open; db_run_try() alone leaves it to the
- * caller.
+ * One synchronous connection to PostgreSQL for couponctl. A failure ends the process with a
+ * sentence and an exit status, which rolls back the open transaction; only db_run_try() leaves a
+ * failure to the caller.
  */
 #pragma once
 
@@ -23,28 +23,28 @@ struct db *db_open(const char *setting, const char *url, int is_synchronous);
 void db_close(struct db *db); /* NULL is allowed */
 /* The number of hosts in the URL. */
 size_t db_hosts_n(const struct db *db);
-/* The server is not the one that was looked for: connects again, at first to the next host. */
+/* Leaves a server that is not the wanted one: connects again, first to the next host. */
 void db_leave(struct db *db, const char *why);
 
 /*
- * With COUPON_DATABASE_SYNCHRONOUS=yes: from here on a COMMIT that is not shown to be on a
- * synchronous standby ends the process with CTL_UNKNOWN. Ends it with CTL_AWAY while none is waited
- * for.
+ * With COUPON_DATABASE_SYNCHRONOUS=yes, from this call on, a COMMIT that is not shown to be on a
+ * synchronous standby ends the process with CTL_UNKNOWN. If PostgreSQL does not wait for a standby,
+ * this call ends the process with CTL_AWAY.
  */
 void db_judge(struct db *db);
 
-/* Statements without parameters and without rows; several are allowed. */
+/* Runs one or several statements without parameters and without rows. */
 void db_run(struct db *db, const char *sql);
 /*
- * As db_run(), but returns 0, or -1 with the sentence in db_error(). `fn` gets the server's notices
- * meanwhile.
+ * Like db_run(), but returns 0, or -1 with the sentence in db_error(). `fn` gets the notices that
+ * the server sends meanwhile.
  */
 typedef void db_notice_fn(void *context, const char *text);
 int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context);
 
 /*
- * One statement with its arguments, as of postgres_text(), postgres_number(), postgres_array() and
- * db_id(). The result is the caller's, to be cleared with PQclear(); db_do() does that.
+ * Runs one statement with its arguments, which are made by postgres_text(), postgres_number(),
+ * postgres_array() and db_id(). The caller clears the result with PQclear(); db_do() clears it.
  */
 #define db_ask(db, sql, ...) db_query_arguments(db, sql, POSTGRES_ARGUMENTS(__VA_ARGS__))
 #define db_do(db, sql, ...) PQclear(db_ask(db, sql, __VA_ARGS__))
@@ -57,17 +57,18 @@ struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 
 /*
- * Each takes the lock of this name for this session, until db_close(): nothing can be written in
- * the session after the lock has been lost, so it needs neither a lease nor a fence. It and the
- * locks of LOCK_POSTGRES with the same name exclude each other: other commands run under it by
- * couponctl lock, too. The tables of couponmq need not exist.
+ * Take the lock of this name for this session, until db_close(). Nothing can be written in the
+ * session after the lock has been lost, so the lock needs neither a lease nor a fence. It excludes
+ * a lock of LOCK_POSTGRES with the same name, so other commands can run under it by couponctl lock.
+ * The tables of couponmq need not exist.
  */
-int db_lock_try(struct db *db, const char *name); /* 1, or 0: another has it */
+int db_lock_try(struct db *db, const char *name); /* 1, or 0: another session has it */
 void db_lock_wait(struct db *db, const char *name);
 
 /*
- * The rows of one SELECT in pages, within a transaction that the caller has begun: the table is
- * read once, and by no more than a page at a time. One at a time. db_page() has no row at the end.
+ * Read the rows of one SELECT in pages, within a transaction that the caller has begun: the table
+ * is read once, and no more than a page is in memory. Only one SELECT at a time. db_page() returns
+ * no row at the end.
  */
 #define db_pages_begin(db, select, ...) \
 	db_pages_arguments(db, select, POSTGRES_ARGUMENTS(__VA_ARGS__))
@@ -83,7 +84,7 @@ int db_is_true(const PGresult *result, int row, const char *column); /* 0 for NU
 
 /*
  * Transactions that hold locks on the tables that settling writes. While one stays open, workers
- * may hold receives unacked for as long: then no receive can be called lost.
+ * may hold receives unacked for as long, and no receive can be called lost.
  */
 #define LOCKS_MAX 64
 #define LOCKS_OPEN_MS 1000 /* longer than a worker's transaction takes */
@@ -97,11 +98,14 @@ struct locks {
 	size_t n;
 };
 
-/* Looks again. For how long the oldest one has been seen; 0: none for LOCKS_OPEN_MS. */
+/*
+ * Reads the transactions again. Returns for how long the oldest one has been seen; 0: none has been
+ * open for LOCKS_OPEN_MS.
+ */
 int64_t locks_look(struct locks *locks, struct db *db, int64_t now_ms);
 
 /*
- * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off:
- * also when no lock is the reason, and until it has retried them after one.
+ * Whether a worker is in a long transaction, or holds receives of a coupon that it has put off. The
+ * reason need not be a lock; after a lock the worker holds them until it has retried them.
  */
 int locks_workers_hold(struct db *db);

@@ -71,43 +71,31 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 }
 
 /*
- * Whether the leader of the queue has a message: 1 or 0, or -1 with `error`. The message returns to
- * the queue.
- */
-static int message_find(amqp_connection_state_t connection, const char *queue,
-			char error[RABBIT_ERROR_SIZE])
-{
-	amqp_rpc_reply_t reply = amqp_basic_get(connection, RABBIT_CHANNEL,
-						amqp_cstring_bytes(queue), 0);
-	amqp_message_t message;
-	uint64_t tag;
-
-	if (rabbit_reply_check(reply, error))
-		return -1;
-	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
-		return 0;
-	tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
-	if (rabbit_reply_check(amqp_read_message(connection, RABBIT_CHANNEL, &message, 0), error))
-		return -1;
-	amqp_destroy_message(&message);
-	amqp_basic_nack(connection, RABBIT_CHANNEL, tag, 0, 1);
-	return 1;
-}
-
-/*
- * As queue_find(). Of a queue whose leader does not answer RabbitMQ tells the numbers of an empty
- * one without consumers: so such a queue is asked for a message.
+ * As queue_find(). If the leader of a queue does not answer, RabbitMQ reports the queue as empty
+ * and without consumers: so such a queue is asked for a message, which returns to the queue.
  */
 static int queue_look(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
 	int found = queue_find(connection, queue, ready, consumers, error);
+	amqp_rpc_reply_t reply;
+	amqp_message_t message;
+	uint64_t tag;
 
 	if (found != 1 || *ready > 0 || *consumers > 0)
 		return found;
-	found = message_find(connection, queue, error);
-	*ready = found > 0;
-	return found < 0 ? -1 : 1;
+	reply = amqp_basic_get(connection, RABBIT_CHANNEL, amqp_cstring_bytes(queue), 0);
+	if (rabbit_reply_check(reply, error))
+		return -1;
+	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+		return 1;
+	tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+	if (rabbit_reply_check(amqp_read_message(connection, RABBIT_CHANNEL, &message, 0), error))
+		return -1;
+	amqp_destroy_message(&message);
+	amqp_basic_nack(connection, RABBIT_CHANNEL, tag, 0, 1);
+	*ready = 1;
+	return 1;
 }
 
 /* A queue that does not exist is empty. */
@@ -184,37 +172,37 @@ struct hold *hold_open(const char *url, const char *queue, int consumes, const c
 	return hold;
 }
 
-/*
- * Returns messages one by one, each after the one before is back in the queue: RabbitMQ 3.10 loses
- * the order of messages that return at once. The wait is limited, because another consumer may take
- * them.
- */
-static void held_return(struct hold *hold)
-{
-	int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS, wanted = length_read(hold),
-		length;
-
-	for (uint64_t tag = 1; tag <= hold->taken; tag++) {
-		if (!hold->is_held[tag])
-			continue;
-		status_check(hold, amqp_basic_nack(hold->connection, RABBIT_CHANNEL, tag, 0, 1));
-		wanted++;
-		while ((length = length_read(hold)) < wanted && clock_monotonic_ms() < until_ms)
-			usleep(RETURN_POLL_US);
-		if (length >= wanted)
-			until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
-		amqp_maybe_release_buffers(hold->connection);
-	}
-}
-
 void hold_close(struct hold *hold)
 {
 	if (hold->sender) {
 		rabbit_publisher_close(hold->sender);
 		rabbit_publisher_free(hold->sender);
 	}
-	if (hold->held > 0 && hold->taken <= HOLD_ORDER_MAX)
-		held_return(hold);
+
+	/*
+	 * Messages return one by one, each after the one before is back in the queue: RabbitMQ 3.10
+	 * loses the order of messages that return at once. The wait is limited, because another
+	 * consumer may take them.
+	 */
+	if (hold->held > 0 && hold->taken <= HOLD_ORDER_MAX) {
+		int64_t until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
+		int64_t wanted = length_read(hold), length;
+
+		for (uint64_t tag = 1; tag <= hold->taken; tag++) {
+			if (!hold->is_held[tag])
+				continue;
+			status_check(hold,
+				     amqp_basic_nack(hold->connection, RABBIT_CHANNEL, tag, 0, 1));
+			wanted++;
+			while ((length = length_read(hold)) < wanted &&
+			       clock_monotonic_ms() < until_ms)
+				usleep(RETURN_POLL_US);
+			if (length >= wanted)
+				until_ms = clock_monotonic_ms() + RETURN_WAIT_MS;
+			amqp_maybe_release_buffers(hold->connection);
+		}
+	}
+
 	/* RabbitMQ confirms the end of the channel after the removals before it. */
 	reply_check(hold, amqp_channel_close(hold->connection, RABBIT_CHANNEL, AMQP_REPLY_SUCCESS));
 	rabbit_connection_close(hold->connection);
@@ -222,59 +210,44 @@ void hold_close(struct hold *hold)
 	free(hold);
 }
 
-static void held_add(struct hold *hold, uint64_t tag)
-{
-	check(tag == hold->taken + 1);
-	hold->is_held = array_room(hold->is_held, tag, &hold->size, 1);
-	hold->is_held[tag] = 1;
-	hold->taken = tag;
-	hold->held++;
-}
-
-static int consume(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us)
+int hold_take(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us)
 {
 	struct timeval wait = { .tv_usec = wait_us };
 	amqp_envelope_t envelope;
 	amqp_rpc_reply_t reply;
 
-	reply = amqp_consume_message(hold->connection, &envelope, &wait, 0);
-	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
-	    reply.library_error == AMQP_STATUS_TIMEOUT)
-		return 0;
-	reply_check(hold, reply);
-	*tag = envelope.delivery_tag;
-	*message = envelope.message;
-	amqp_bytes_free(envelope.routing_key);
-	amqp_bytes_free(envelope.exchange);
-	amqp_bytes_free(envelope.consumer_tag);
-	return 1;
-}
-
-static int get(struct hold *hold, amqp_message_t *message, uint64_t *tag)
-{
-	amqp_rpc_reply_t reply = amqp_basic_get(hold->connection, RABBIT_CHANNEL,
-						amqp_cstring_bytes(hold->queue), 0);
-
-	reply_check(hold, reply);
-	if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
-		return 0;
-	*tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
-	reply_check(hold, amqp_read_message(hold->connection, RABBIT_CHANNEL, message, 0));
-	return 1;
-}
-
-int hold_take(struct hold *hold, amqp_message_t *message, uint64_t *tag, int wait_us)
-{
-	int taken;
-
-	/* It sends its heartbeats inside. What it says is for hold_confirm(). */
+	/* rabbit_sender_wait() sends the heartbeats. What it returns is for hold_confirm(). */
 	if (hold->sender)
 		(void)rabbit_sender_wait(hold->sender, 0);
 	amqp_maybe_release_buffers(hold->connection);
-	taken = hold->consumes ? consume(hold, message, tag, wait_us) : get(hold, message, tag);
-	if (taken)
-		held_add(hold, *tag);
-	return taken;
+
+	if (hold->consumes) {
+		reply = amqp_consume_message(hold->connection, &envelope, &wait, 0);
+		if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+		    reply.library_error == AMQP_STATUS_TIMEOUT)
+			return 0;
+		reply_check(hold, reply);
+		*tag = envelope.delivery_tag;
+		*message = envelope.message;
+		amqp_bytes_free(envelope.routing_key);
+		amqp_bytes_free(envelope.exchange);
+		amqp_bytes_free(envelope.consumer_tag);
+	} else {
+		reply = amqp_basic_get(hold->connection, RABBIT_CHANNEL,
+				       amqp_cstring_bytes(hold->queue), 0);
+		reply_check(hold, reply);
+		if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+			return 0;
+		*tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+		reply_check(hold, amqp_read_message(hold->connection, RABBIT_CHANNEL, message, 0));
+	}
+
+	check(*tag == hold->taken + 1);
+	hold->is_held = array_room(hold->is_held, *tag, &hold->size, 1);
+	hold->is_held[*tag] = 1;
+	hold->taken = *tag;
+	hold->held++;
+	return 1;
 }
 
 void hold_remove(struct hold *hold, uint64_t tag)
@@ -328,30 +301,27 @@ void hold_send(struct hold *hold, uint64_t tag, const char *exchange, const char
 	rabbit_sender_send(hold->sender, exchange, routing_key, properties, body, sent);
 }
 
-static int describes_delivery(amqp_bytes_t key)
-{
-	static const char *const names[] = { "x-delivery-count", "x-acquired-count",
-					     ENVELOPE_TAG_HEADER };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (rabbit_text_is(key, names[i]))
-			return 1;
-	return 0;
-}
-
 static void message_copy(struct hold *hold, uint64_t tag, const char *queue,
 			 const amqp_message_t *message)
 {
+	static const char *const of_delivery[] = { "x-delivery-count", "x-acquired-count",
+						   ENVELOPE_TAG_HEADER };
 	amqp_basic_properties_t properties = message->properties;
+	const amqp_table_t *from = &message->properties.headers;
 	amqp_table_entry_t headers[HEADERS_MAX];
 	int n = 0;
 
 	/* RabbitMQ would compare the user with the one that sends the copy. */
 	properties._flags &= (amqp_flags_t)~AMQP_BASIC_USER_ID_FLAG;
 	if (properties._flags & AMQP_BASIC_HEADERS_FLAG) {
-		for (int i = 0; i < properties.headers.num_entries && n < HEADERS_MAX; i++)
-			if (!describes_delivery(properties.headers.entries[i].key))
-				headers[n++] = properties.headers.entries[i];
+		for (int i = 0; i < from->num_entries && n < HEADERS_MAX; i++) {
+			int is_kept = 1;
+
+			for (size_t j = 0; j < sizeof(of_delivery) / sizeof(of_delivery[0]); j++)
+				is_kept &= !rabbit_text_is(from->entries[i].key, of_delivery[j]);
+			if (is_kept)
+				headers[n++] = from->entries[i];
+		}
 		properties.headers = (amqp_table_t){ .num_entries = n, .entries = headers };
 	}
 	hold_send(hold, tag, "", queue, &properties, message->body);

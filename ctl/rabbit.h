@@ -1,16 +1,16 @@
-/* RabbitMQ as couponctl uses it: looks at queues, and holds the messages of one. */
+/* RabbitMQ for couponctl: looks at queues, and holds the messages of one queue. */
 #pragma once
 
 #include "common/rabbit/connection.h"
 
 #include <stdint.h>
 
-/* Connects; what fails ends the process. To be closed with rabbit_connection_close(). */
+/* Connects; a failure ends the process. rabbit_connection_close() closes the connection. */
 amqp_connection_state_t rabbit_open(const char *url);
 
 /*
- * 1 when the queue exists, with its numbers of ready messages and consumers; 0: it does not. What
- * fails ends the process.
+ * Returns 1 when the queue exists, with its numbers of ready messages and consumers; 0 when it does
+ * not. A failure ends the process.
  */
 int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers);

@@ -71,8 +71,9 @@ static void old_refuse(const struct changes *changes, const struct changes *copy
 }
 
 /*
- * The copy first: it must not be newer than what it is compared with. 0, or -1. Ends the process if
- * they are of different installations, or this is a standby.
+ * Reads the numbers of both stores. The copy in Redis is read first: it must not be newer than what
+ * it is compared with. Returns 0, or -1 if Redis cannot be read. Ends the process if the stores
+ * belong to different installations, or if this PostgreSQL is a standby.
  */
 static int both_read(struct db *db, struct redis_client *redis, struct changes *changes,
 		     struct changes *copy, struct standing *standing)
@@ -168,25 +169,14 @@ void behind_refuse(struct db *db, struct redis_client *redis)
 		log_fatal_as(CTL_AWAY, BEHIND_TEXT, (long long)standing.behind);
 }
 
-/* Under sudo the user who called it. */
-static const char *system_user(void)
-{
-	const char *sudo_user = getenv("SUDO_USER");
-	const struct passwd *user = getpwuid(getuid());
-
-	if (sudo_user && *sudo_user)
-		return sudo_user;
-	return user ? user->pw_name : "unknown";
-}
-
-/* The command of this process; its id is 0 until it is recorded, which may be unknown. */
+/* How history has the command of this process. `id` 0: it is not recorded, or that is unknown. */
 static struct {
 	char *url;
 	int64_t id;
 	int has_begun;
 } recorded;
 
-/* Where PostgreSQL is away, it stays unknown how the command ended. */
+/* Records the exit status. If PostgreSQL is away, history does not show how the command ended. */
 static void command_end(int status, void *unused)
 {
 	const struct postgres_options options = { .url = recorded.url,
@@ -209,90 +199,126 @@ int store_is_recorded(void)
 	return recorded.has_begun;
 }
 
+/*
+ * The words of the command line again (malloc), each after `divider`, without the options whose
+ * names are in `without`. `hides_codes`: without exchange codes.
+ */
+static char *words_join(const struct args *args, char divider, const char *const *without,
+			int hides_codes)
+{
+	const struct command *command = args->command;
+	const char *name = command->argument;
+	size_t size;
+	char *text;
+	FILE *out = checked(open_memstream(&text, &size));
+
+	for (int i = 0; i < args->arguments_n; i++) {
+		const char *next = strchr(name, ' ');
+		size_t len = next ? (size_t)(next - name) : strlen(name);
+		int is_code = memmem(name, len, "CODE", 4) != NULL;
+
+		fprintf(out, "%c%s", divider, hides_codes && is_code ? "…" : args->arguments[i]);
+		name = next ? next + 1 : name;
+	}
+	for (int i = 0; command->options && command->options[i].name; i++) {
+		const struct option *option = &command->options[i];
+		const char *const *left_out = without;
+
+		while (*left_out && strcmp(*left_out, option->name) != 0)
+			left_out++;
+		if (args->values[i] && !*left_out && !option->is_of_terminal)
+			fprintf(out, "%c--%s%s%s", divider, option->name, option->value ? "=" : "",
+				hides_codes && option->value && strcmp(option->value, "WORD") == 0
+					? "…"
+					: args->values[i]);
+	}
+	check(fclose(out) == 0);
+	return text;
+}
+
 void store_by_set(struct db *db, const struct ctl *ctl)
 {
 	const char *name = args_bytes(&ctl->args, "by", NAME_BYTES_MAX);
-	char host[64] = "", own[NAME_BYTES_MAX + 1];
+	char host[64] = "", own[NAME_BYTES_MAX + 1], *command, *words;
 
 	if (!name) {
+		const char *user = getenv("SUDO_USER"); /* the user who called sudo */
+		const struct passwd *entry = getpwuid(getuid());
+
+		if (!user || !*user)
+			user = entry ? entry->pw_name : "unknown";
 		gethostname(host, sizeof(host) - 1);
-		snprintf(own, sizeof(own), "%.30s@%.60s", system_user(), host);
+		snprintf(own, sizeof(own), "%.30s@%.60s", user, host);
 		name = own;
 	}
 	db_judge(db);
 	if (recorded.id > 0) {
 		db_do(db, sql_query_session_by, postgres_text(name));
-	} else {
-		/* The option of a mode is among the words. */
-		const struct command *command = ctl->args.command;
-		char *words = args_record(&ctl->args);
-		char *command_name = checked(
-			strndup(command->name, (size_t)args_name_len(command)));
-
-		recorded.has_begun = 1;
-		recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
-				       postgres_text(command_name), postgres_text(words));
-		free(command_name);
-		recorded.url = checked(strdup(ctl->config.database_url));
-		check(on_exit(command_end, NULL) == 0);
-		free(words);
+		return;
 	}
-}
 
-/* --key; NULL: there is none. */
-static const char *key_read(const struct args *args)
-{
-	const char *key = args_text(args, "key");
-	size_t len = key ? strlen(key) : 1;
-
-	if (len < 1 || len > COMMAND_KEY_MAX)
-		args_fail("--key has %zu bytes: allowed are 1 to %d bytes of printable ASCII", len,
-			  COMMAND_KEY_MAX);
-	for (const char *p = key; p && *p; p++)
-		if (*p < ' ' || *p > '~')
-			args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII",
-				  key, COMMAND_KEY_MAX);
-	return key;
-}
-
-static void file_digest(crypto_hash_sha256_state *state, const char *path)
-{
-	static char bytes[65536];
-	struct stat stat;
-	FILE *file = fopen(path, "re");
-	size_t n;
-
-	if (!file)
-		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	if (fstat(fileno(file), &stat) || !S_ISREG(stat.st_mode))
-		args_fail("--key needs a regular file, which can be read twice, and \"%s\" is none",
-			  path);
-	while ((n = fread(bytes, 1, sizeof(bytes), file)) > 0)
-		crypto_hash_sha256_update(state, (const unsigned char *)bytes, n);
-	if (ferror(file))
-		args_fail("the file \"%s\" cannot be read: %s", path, strerror(errno));
-	fclose(file);
+	/* The option that selects a mode is among the words, so the name is without it. */
+	command = strndup(ctl->args.command->name, (size_t)args_name_len(ctl->args.command));
+	check(command != NULL);
+	words = words_join(&ctl->args, ' ', (const char *const[]){ "by", NULL }, 1);
+	recorded.has_begun = 1;
+	recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
+			       postgres_text(command), postgres_text(words));
+	free(command);
+	free(words);
+	recorded.url = checked(strdup(ctl->config.database_url));
+	check(on_exit(command_end, NULL) == 0);
 }
 
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 {
-	const char *key = key_read(&ctl->args), *answer;
+	const char *key = args_text(&ctl->args, "key"), *answer;
+	size_t len = key ? strlen(key) : 0;
 	unsigned char digest[crypto_hash_sha256_BYTES];
 	char words[2 * crypto_hash_sha256_BYTES + 1], *whole;
 	cJSON *object = NULL;
 	PGresult *row;
 	crypto_hash_sha256_state state;
+	static char bytes[65536];
+	struct stat about;
+	FILE *stream;
+	size_t n;
 
 	if (!key)
 		return NULL;
-	whole = args_whole(&ctl->args);
+	if (len < 1 || len > COMMAND_KEY_MAX)
+		args_fail("--key has %zu bytes: allowed are 1 to %d bytes of printable ASCII", len,
+			  COMMAND_KEY_MAX);
+	for (const char *p = key; *p; p++)
+		if (*p < ' ' || *p > '~')
+			args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII",
+				  key, COMMAND_KEY_MAX);
+
+	/*
+	 * The digest of the words, and of the content of the file. A code may have ends of lines,
+	 * and JSON too, but neither has this divider.
+	 */
+	whole = words_join(&ctl->args, '\x1f', (const char *const[]){ "by", "key", NULL }, 0);
 	crypto_hash_sha256_init(&state);
 	crypto_hash_sha256_update(&state, (const unsigned char *)whole, strlen(whole) + 1);
-	if (file)
-		file_digest(&state, file);
+	if (file) {
+		stream = fopen(file, "re");
+		if (!stream)
+			args_fail("the file \"%s\" cannot be read: %s", file, strerror(errno));
+		if (fstat(fileno(stream), &about) || !S_ISREG(about.st_mode))
+			args_fail("--key needs a regular file, which can be read twice, and \"%s\" "
+				  "is none",
+				  file);
+		while ((n = fread(bytes, 1, sizeof(bytes), stream)) > 0)
+			crypto_hash_sha256_update(&state, (const unsigned char *)bytes, n);
+		if (ferror(stream))
+			args_fail("the file \"%s\" cannot be read: %s", file, strerror(errno));
+		fclose(stream);
+	}
 	crypto_hash_sha256_final(&state, digest);
 	sodium_bin2hex(words, sizeof(words), digest, sizeof(digest));
 	free(whole);
+
 	row = db_ask(db, sql_query_command_key_take, postgres_text(key),
 		     postgres_text(ctl->args.command->name), postgres_text(words));
 	if (!db_is_true(row, 0, "is_same"))
@@ -318,6 +344,24 @@ void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer)
 	db_do(db, sql_query_command_key_answer, postgres_text(args_text(&ctl->args, "key")),
 	      postgres_text(text));
 	cJSON_free(text);
+}
+
+cJSON *store_key_begin(struct db *db, const struct ctl *ctl)
+{
+	cJSON *before;
+
+	db_run(db, "BEGIN");
+	before = store_key_take(db, ctl, NULL);
+	if (before)
+		db_run(db, "ROLLBACK");
+	return before;
+}
+
+void store_key_commit(struct db *db, const struct ctl *ctl, cJSON *answer)
+{
+	store_key_answer(db, ctl, answer);
+	cJSON_Delete(answer);
+	db_run(db, "COMMIT");
 }
 
 void store_key_bind(struct db *db, const struct ctl *ctl, const char *file)
@@ -546,23 +590,12 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 
 #define NEWS_POLL_US 20000
 #define NEWS_PLACES_SIZE 1024
-/* A process writes its row every 5 s: one that PostgreSQL has not heard of for longer has ended. */
+/* A process writes its row every 5 s. One that PostgreSQL has not heard of for longer has ended. */
 #define NEWS_HEARD_S 7
 
-static void place_add(char places[NEWS_PLACES_SIZE], const char *place, int64_t silent_s)
-{
-	size_t len = strlen(places);
-
-	if (silent_s > NEWS_HEARD_S)
-		snprintf(places + len, NEWS_PLACES_SIZE - len, "%s%s (last heard of %lld s ago)",
-			 len ? ", " : "", place, (long long)silent_s);
-	else
-		snprintf(places + len, NEWS_PLACES_SIZE - len, "%s%s", len ? ", " : "", place);
-}
-
 /*
- * Writes the places of those that do not know the change into `places`. 1: one of them may still
- * say so; 0: none of them will, or there is none; -1: Redis has failed.
+ * Writes into `places` the places of the gateways that do not know the change. Returns 1 if one of
+ * them may still report that it knows it; 0 if none will; -1 if Redis has failed.
  */
 static int news_look(struct db *db, struct redis_client *redis, enum store_news kind, int64_t news,
 		     char places[NEWS_PLACES_SIZE])
@@ -576,6 +609,8 @@ static int news_look(struct db *db, struct redis_client *redis, enum store_news 
 		const char *hget[] = { "HGET", KNOWS_KEY, column_text(rows, row, "id") };
 		int64_t silent_s = column_number(rows, row, "silent_s"), numbers[3] = { 0 };
 		redisReply *knows = redis_client_call(redis, 3, hget);
+		size_t len = strlen(places);
+		char silence[64] = "";
 
 		if (!knows)
 			more = -1;
@@ -585,23 +620,29 @@ static int news_look(struct db *db, struct redis_client *redis, enum store_news 
 		freeReplyObject(knows);
 		if (more < 0 || numbers[kind] >= news || silent_s > heard_s)
 			continue;
-		place_add(places, column_text(rows, row, "place"), silent_s);
+		if (silent_s > NEWS_HEARD_S)
+			snprintf(silence, sizeof(silence), " (last heard of %lld s ago)",
+				 (long long)silent_s);
+		snprintf(places + len, NEWS_PLACES_SIZE - len, "%s%s%s", len ? ", " : "",
+			 column_text(rows, row, "place"), silence);
 		more |= silent_s <= NEWS_HEARD_S;
 	}
 	PQclear(rows);
 	return more;
 }
 
-/* The number of this change; 0: Redis has failed. */
-static int64_t news_make(struct redis_client *redis)
+int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind)
 {
-	char begin[NUMBER_SIZE]; /* a Redis that has lost its data gives no number again */
+	int64_t until_ms = clock_monotonic_ms() + STORE_NEWS_WAIT_MS, news = 0;
+	char places[NEWS_PLACES_SIZE] = "", begin[NUMBER_SIZE];
+	/* A Redis that has lost its data does not give a number twice: it begins at the time. */
 	const char *hsetnx[] = { "HSETNX", GATEWAYS_KEY, GATEWAYS_NEWS,
 				 number_text(clock_wall_ms(), begin) };
 	const char *hincrby[] = { "HINCRBY", GATEWAYS_KEY, GATEWAYS_NEWS, "1" };
 	redisReply *reply = redis_client_call(redis, 4, hsetnx);
-	int64_t news = 0;
+	int more;
 
+	/* The change gets the next number; without one Redis has failed. */
 	if (reply) {
 		freeReplyObject(reply);
 		reply = redis_client_call(redis, 4, hincrby);
@@ -609,15 +650,8 @@ static int64_t news_make(struct redis_client *redis)
 	if (reply)
 		news = reply->integer;
 	freeReplyObject(reply);
-	return news;
-}
 
-int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind)
-{
-	int64_t until_ms = clock_monotonic_ms() + STORE_NEWS_WAIT_MS, news = news_make(redis);
-	char places[NEWS_PLACES_SIZE] = "";
-	int more = news > 0 ? 1 : -1;
-
+	more = news > 0 ? 1 : -1;
 	while (more > 0 && (more = news_look(db, redis, kind, news, places)) > 0 &&
 	       clock_monotonic_ms() < until_ms)
 		usleep(NEWS_POLL_US);
@@ -636,136 +670,3 @@ int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_ne
 			places);
 	return CTL_UNKNOWN;
 }
-
-/* couponctl installation */
-
-/* The copy, unless `redis` is NULL, and what it is compared with. */
-static void installation_read(struct db *db, struct redis_client *redis, struct changes *changes,
-			      struct changes *copy)
-{
-	if (redis)
-		store_redis_check(redis, changes_copy_read(copy, redis) == 0);
-	own_read(db, changes);
-	if (!*changes->installation)
-		log_fatal("PostgreSQL has no installation id: its table installation is empty");
-}
-
-static int show_run(struct ctl *ctl)
-{
-	struct db *db = store_postgres_open(ctl);
-	struct redis_client *redis = store_redis_open(ctl);
-	int as_json = args_has(&ctl->args, "json"), is_foreign;
-	cJSON *object = output_object();
-	struct changes changes, copy;
-	PGresult *recovery;
-
-	installation_read(db, redis, &changes, &copy);
-	is_foreign = changes_relate(RELATION_UNKNOWN, &changes, &copy) == RELATION_FOREIGN;
-	output_text(object, "postgresql", changes.installation);
-	output_text(object, "redis", copy.installation);
-	recovery = db_ask(db, sql_query_recover_last);
-	if (PQntuples(recovery) > 0)
-		output_row(object, recovery, 0);
-	PQclear(recovery);
-	output_say(object,
-		   "PostgreSQL  {postgresql}\nRedis       {redis|none yet}\n"
-		   "[recovery Recovered   {recovery.at} by {recovery.by} ({recovery.how}): "
-		   "{recovery.transactions} transactions, from server {recovery.former|?} to "
-		   "{recovery.server}\n]",
-		   as_json);
-	if (is_foreign && !as_json)
-		puts(RELATION_FOREIGN_TEXT);
-	redis_client_free(redis);
-	db_close(db);
-	return is_foreign ? CTL_FAILED : CTL_DONE;
-}
-
-static int new_run(struct ctl *ctl)
-{
-	const char *instead_of = args_text(&ctl->args, "instead-of");
-	struct db *db = store_admin_open(ctl);
-	struct redis_client *redis = instead_of ? NULL : store_redis_open(ctl);
-	cJSON *object = output_object();
-	struct changes changes, copy;
-	PGresult *rows;
-
-	installation_read(db, redis, &changes, &copy);
-	if (instead_of && strcmp(instead_of, changes.installation) != 0)
-		args_fail("--instead-of is \"%s\": PostgreSQL has %s", instead_of,
-			  changes.installation);
-	/* A Redis with this id would be left without a PostgreSQL, and all programs would stop. */
-	if (redis && strcmp(changes.installation, copy.installation) == 0)
-		log_fatal("nothing was changed, because Redis, which REDIS_URL names, belongs to "
-			  "this PostgreSQL: with another id every program stops until couponctl "
-			  "installation adopt. If that is meant, add --instead-of %s",
-			  changes.installation);
-	store_by_set(db, ctl);
-	rows = db_ask(db, sql_query_installation_new);
-	output_text(object, "postgresql", column_text(rows, 0, "id"));
-	output_say(object, "{postgresql}\n", args_has(&ctl->args, "json"));
-	PQclear(rows);
-	redis_client_free(redis);
-	db_close(db);
-	return 0;
-}
-
-static int adopt_run(struct ctl *ctl)
-{
-	struct db *db = store_postgres_open(ctl);
-	struct redis_client *redis = store_redis_open(ctl);
-	cJSON *object = output_object();
-	struct changes changes, copy;
-	enum relation relation;
-
-	installation_read(db, redis, &changes, &copy);
-	store_by_set(db, ctl);
-	relation = changes_adopt(redis, changes.installation, args_text(&ctl->args, "instead-of"));
-	if (relation == RELATION_FOREIGN)
-		log_fatal("nothing was changed, because Redis belongs to %s. To take it over from "
-			  "that installation, add --instead-of %s",
-			  copy.installation, copy.installation);
-	store_redis_check(redis, relation == RELATION_OWN);
-	output_text(object, "postgresql", changes.installation);
-	output_text(object, "redis", changes.installation);
-	output_say(object, "{postgresql}\n", args_has(&ctl->args, "json"));
-	redis_client_free(redis);
-	db_close(db);
-	return 0;
-}
-
-static const struct command installation_show_command = {
-	.name = "installation show",
-	.run = show_run,
-	.modes = COMMANDS(&installation_events_command),
-	.summary = "print the installation of PostgreSQL and that of Redis",
-	.detail = "If they differ, every program of this PostgreSQL and Redis stands still.",
-};
-
-static const struct command installation_new_command = {
-	.name = "installation new",
-	.run = new_run,
-	.options = OPTIONS(OPTION("instead-of", "ID",
-				  "the present id: also where Redis has the same"),
-			   BY_OPTION),
-	.summary = "give PostgreSQL another id, and print it",
-	.detail = "For a copy of a database, for instance a staging system that was restored from\n"
-		  "the backup of production: before any program is started on it. Connects as the\n"
-		  "owner of the tables, DATABASE_ADMIN_URL.",
-};
-
-static const struct command installation_adopt_command = {
-	.name = "installation adopt",
-	.run = adopt_run,
-	.options = OPTIONS(OPTION("instead-of", "ID", "the id that Redis has"), BY_OPTION),
-	.summary = "give Redis the id of PostgreSQL, and print it",
-	.detail = "A Redis that has none is adopted by gateways and workers themselves. With\n"
-		  "--instead-of it is taken over, with all coupons, from another installation,\n"
-		  "whose programs stop: for a Redis that was copied together with PostgreSQL.",
-};
-
-const struct command installation_command = {
-	.name = "installation",
-	.subcommands = COMMANDS(&installation_show_command, &installation_new_command,
-				&installation_adopt_command),
-	.summary = "show the id that PostgreSQL and Redis share, or change it",
-};

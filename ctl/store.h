@@ -1,6 +1,6 @@
 /*
- * The stores as the settings name them. Every function here ends the process with one sentence when
- * its store cannot be reached or refuses.
+ * PostgreSQL and Redis as the settings name them, for all commands. Every function here ends the
+ * process with one sentence when its store cannot be reached or refuses.
  */
 #pragma once
 
@@ -18,8 +18,8 @@ struct db *store_postgres_open(const struct ctl *ctl);
 struct db *store_admin_open(const struct ctl *ctl);
 
 /*
- * Both for changes, by --by. Nothing is changed while PostgreSQL is behind Redis: that is fatal
- * too. `redis` NULL: the caller needs PostgreSQL alone.
+ * Opens both stores for changes, by --by. Ends the process while PostgreSQL is behind Redis.
+ * `redis` NULL: the caller needs only PostgreSQL.
  */
 struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redis);
 
@@ -27,42 +27,49 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 void store_server_find(struct db *db, struct redis_client *redis);
 
 /* The option of a command that changes something. */
-#define BY_OPTION                                                          \
-	OPTION("by", "NAME",                                               \
-	       "who makes this change, for history and changes; default: " \
-	       "the user and the host of the system")
+#define BY_OPTION                                                                      \
+	OPTION("by", "NAME",                                                           \
+	       "who makes the change, for the history, 1 to 100 bytes; default: the\n" \
+	       "      user and the host of the system")
 
 /*
- * Records who makes the changes that follow in this session, and once a process its command, whose
- * exit status is recorded at the end.
+ * Records who makes the changes that follow in this session. The first call of a process also
+ * records the command; its exit status is recorded at the end.
  */
 void store_by_set(struct db *db, const struct ctl *ctl);
 
 /* The command is not done twice with the same key. */
-#define KEY_OPTION                                                                            \
-	OPTION("key", "KEY",                                                                  \
-	       "1 to 255 bytes of printable ASCII: repeated with the same key, the command\n" \
-	       "      makes nothing more, and prints what it printed")
+#define KEY_OPTION                                                                                 \
+	OPTION("key", "KEY",                                                                       \
+	       "idempotency key, 1 to 255 bytes of printable ASCII: repeated with the same key,\n" \
+	       "      the command changes nothing more, and prints what it printed")
 
 #define KEY_OPTION_AGAIN                                                                        \
 	OPTION("key", "KEY",                                                                    \
-	       "1 to 255 bytes of printable ASCII: with a key that was given with other words " \
+	       "idempotency key, 1 to 255 bytes of printable ASCII: the command is refused if " \
 	       "the\n"                                                                          \
-	       "      command is refused")
+	       "      key was given before with other arguments or options")
 
 /*
- * Records --key, in the transaction of what the command makes. NULL: there is none, or it is new.
- * Otherwise the command was done before, and the object is what it printed, without secrets; an
- * empty one if that was not recorded. Ends the process if the key is of other words. Waits for
- * another command with the same key. `file` NULL, or one whose content counts as a word.
+ * Records --key, in the transaction of what the command makes. Returns NULL if there is no --key,
+ * or if it is new. Otherwise the command was done before: returns what it printed, without secrets;
+ * an empty object if that was not recorded. Ends the process if the key was given with other words.
+ * Waits for another command with the same key. `file`: one whose content counts as a word, or NULL.
  */
 cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file);
-/* What the command is about to print, before the COMMIT. Nothing without --key. */
+/* Records what the command is about to print, before the COMMIT. Does nothing without --key. */
 void store_key_answer(struct db *db, const struct ctl *ctl, const cJSON *answer);
-/* For a command that changes nothing more when it is repeated: only other words are refused. */
+/*
+ * BEGIN and store_key_take(). If the command was done before, the transaction is rolled back.
+ * Otherwise store_key_commit() follows.
+ */
+cJSON *store_key_begin(struct db *db, const struct ctl *ctl);
+/* store_key_answer() and COMMIT. Frees the answer. */
+void store_key_commit(struct db *db, const struct ctl *ctl, cJSON *answer);
+/* Records --key for a command that may be repeated safely: only other words are refused. */
 void store_key_bind(struct db *db, const struct ctl *ctl, const char *file);
 
-/* One row of a coupon, by a query whose only parameter is its id. "There is no coupon" is fatal. */
+/* The row of a coupon, by a query whose only parameter is its id. No row ends the process. */
 PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
 
 /*
@@ -94,9 +101,9 @@ char *store_receive_text(const PGresult *rows, int row, int64_t coupon,
 			 char out[STORE_RECEIVE_SIZE]);
 
 /*
- * Calls `take` for each row of a query of coupons, whose parameters are the id after which to begin
- * and a number of rows, and whose first column is the id. Reads in pages, without a transaction. At
- * most `count` rows. Returns how many there were.
+ * Calls `take` for each row of a query of coupons, at most `count` times. The parameters of the
+ * query are the id after which to begin and a number of rows; its first column is the id. The rows
+ * are read in pages, without a transaction. Returns the number of rows.
  */
 typedef void store_row_fn(void *context, const PGresult *page, int row);
 int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_t count,
@@ -105,11 +112,11 @@ int64_t store_coupons_read(struct db *db, const char *sql, int64_t after, int64_
 /* The Redis that REDIS_URL names. To be freed with redis_client_free(). */
 struct redis_client *store_redis_open(const struct ctl *ctl);
 
-/* Ends the process unless `ok`: the last command failed. */
+/* Ends the process unless `ok`; the last command on this connection has failed then. */
 void store_redis_check(const struct redis_client *redis, int ok);
-/* The reply, if there is one. */
+/* Returns the reply; NULL, a failure, ends the process. */
 redisReply *store_reply(const struct redis_client *redis, redisReply *reply);
-/* coupon_has(), if it did not fail. */
+/* coupon_has(); a failure ends the process. */
 void store_has(struct redis_client *redis, int64_t coupon, enum coupon_key which,
 	       const struct slot *slots, size_t n, char *has);
 
@@ -140,33 +147,34 @@ enum store_news { STORE_NEWS_TERMS, STORE_NEWS_KEYS, STORE_NEWS_CODES };
 int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind);
 
 /*
- * Whether PostgreSQL is behind Redis: it was put back to an earlier moment. Then only `couponctl
- * recover` may change anything; see docs/operations.md. Each function ends the process if Redis
- * belongs to another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary;
- * if Redis belongs to none, nothing is copied.
+ * PostgreSQL is behind Redis if it was put back to an earlier moment. Then only `couponctl recover`
+ * may change anything; see docs/operations.md. Each function ends the process if Redis belongs to
+ * another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary. If Redis
+ * belongs to no installation, nothing is copied.
  */
 #define BEHIND_TEXT                                                                                \
 	"PostgreSQL is behind Redis by at least %lld transactions: it was put back to an earlier " \
 	"moment. Run couponctl recover --all, or couponctl recover --accept-loss"
 
 /*
- * By how many transactions it is behind, at least; 0: it is not. Redis is read first. -1 when Redis
- * cannot be read, for redis_client_error().
+ * Returns by how many transactions PostgreSQL is behind, at least; 0: it is not behind; -1: Redis
+ * cannot be read, and redis_client_error() says why. Redis is read first.
  */
 int64_t behind_read(struct db *db, struct redis_client *redis);
 /*
- * As behind_read(), for recover, which has Redis follow this server, and then reads the numbers:
- * nothing that the server before it commits is removed from Redis from then on. FOLLOW_ANY: an old
- * one, too. If `is_dry`, or if it is of a cluster that is not to be followed, all stays as it is.
+ * Like behind_read(), for recover: makes Redis follow this server, and then reads the numbers. From
+ * then on, nothing that the former server commits is removed from Redis. FOLLOW_ANY: an old primary
+ * may be followed too. If `is_dry`, or if the server is of a cluster that is not to be followed,
+ * nothing is changed.
  */
 int64_t behind_read_any(struct db *db, struct redis_client *redis, enum follow follow, int is_dry,
 			struct changes *changes, struct changes *copy);
 
 /*
- * Copies PostgreSQL's numbers to Redis, after a change and before Redis acts on it: then it is
- * noticed if PostgreSQL is put back to before the change. 0, or -1 as above.
+ * Copies the numbers of PostgreSQL to Redis, after a change and before Redis acts on it. So it is
+ * noticed if PostgreSQL is put back to before the change. Returns 0, or -1 like behind_read().
  */
 int behind_copy(struct db *db, struct redis_client *redis);
 
-/* For a command that changes something: ends the process if it is behind, or if that is unknown. */
+/* Ends the process if PostgreSQL is behind, or if that is unknown: nothing may be changed then. */
 void behind_refuse(struct db *db, struct redis_client *redis);

@@ -6,13 +6,157 @@
 
 #include <csv.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#define FILE_MODE 0600
+#define FILE_BUFFER_BYTES 1048576
 #define SHOWN_MAX 100
 #define BOM "\xef\xbb\xbf" /* that some programs put in front of a text in UTF-8 */
 #define DELIMITERS ",;\t"
+
+int file_sync(FILE *stream)
+{
+	/* Pipes and terminals have nothing to bring to disk. */
+	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
+}
+
+int file_has_name(int fd, const char *path)
+{
+	struct stat opened, named;
+
+	return fstat(fd, &opened) == 0 && stat(path, &named) == 0 &&
+	       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+int file_lock(const char *path, int flags)
+{
+	int error;
+
+	for (;;) {
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags,
+			      FILE_MODE);
+
+		if (fd < 0)
+			return -1;
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			error = errno;
+			close(fd);
+			errno = error;
+			return -1;
+		}
+		if (file_has_name(fd, path))
+			return fd;
+		close(fd);
+	}
+}
+
+static _Noreturn void file_failed(const char *path)
+{
+	const char *why = errno == EWOULDBLOCK ? "another couponctl is writing it"
+			  : errno == ENOTSUP   ? "it is not a regular file"
+			  : errno == EEXIST    ? "it exists already"
+					       : strerror(errno);
+
+	log_fatal_as(errno == EWOULDBLOCK ? CTL_AWAY : CTL_FAILED,
+		     "the file \"%s\" cannot be written: %s", path, why);
+}
+
+void file_new_open(struct file_new *file, const char *path)
+{
+	struct stat about;
+	int fd, is_private;
+
+	if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+		errno = S_ISDIR(about.st_mode) ? EISDIR : ENOTSUP;
+		file_failed(path);
+	}
+	*file = (struct file_new){ .path = strdup(path) };
+	check(file->path != NULL && asprintf(&file->part, "%s.part", path) > 0);
+
+	fd = file_lock(file->part, 0);
+	if (fd < 0)
+		file_failed(path);
+	/* In a folder of all users somebody else may have made it, to read what is written. */
+	is_private = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) &&
+		     about.st_uid == geteuid() && about.st_nlink == 1 && (about.st_mode & 077) == 0;
+	if (!is_private) {
+		if (unlink(file->part))
+			file_failed(path);
+		close(fd);
+		fd = file_lock(file->part, O_EXCL);
+	}
+	if (fd < 0 || ftruncate(fd, 0))
+		file_failed(path);
+	file->stream = fdopen(fd, "w");
+	check(file->stream != NULL && setvbuf(file->stream, NULL, _IOFBF, FILE_BUFFER_BYTES) == 0);
+}
+
+int file_folder_sync(const char *path)
+{
+	char *copy = checked(strdup(path));
+	int fd, rc;
+
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(copy);
+	if (fd < 0)
+		return -1;
+	rc = fsync(fd) && errno != EINVAL ? -1 : 0;
+	close(fd);
+	return rc;
+}
+
+/* Not every file system can refuse to replace: then a look before has to be enough. */
+static int part_rename(const struct file_new *file, enum file_place place)
+{
+	if (place == FILE_REPLACE)
+		return rename(file->part, file->path);
+	if (renameat2(AT_FDCWD, file->part, AT_FDCWD, file->path, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	if (access(file->path, F_OK) == 0) {
+		errno = EEXIST;
+		return -1;
+	}
+	return rename(file->part, file->path);
+}
+
+static void file_new_fini(struct file_new *file)
+{
+	fclose(file->stream);
+	free(file->path);
+	free(file->part);
+}
+
+void file_new_place(struct file_new *file, enum file_place place)
+{
+	/* A write that failed may have left only this mark; the disk is full in most cases. */
+	int broken = ferror(file->stream), error;
+
+	if (broken)
+		errno = errno ? errno : EIO;
+	if (broken || file_sync(file->stream) || part_rename(file, place) ||
+	    file_folder_sync(file->path)) {
+		error = errno;
+		unlink(file->part);
+		errno = error;
+		file_failed(file->path);
+	}
+	file_new_fini(file);
+}
+
+void file_new_drop(struct file_new *file)
+{
+	unlink(file->part);
+	file_new_fini(file);
+}
 
 void text_buffer_fini(struct text_buffer *buffer)
 {
@@ -66,17 +210,17 @@ void text_add_json(struct text_buffer *buffer, const char *text, size_t len)
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len)
 {
 	for (size_t i = 0; i < len && i < SHOWN_MAX; i++) {
-		char escaped[8];
-
-		snprintf(escaped, sizeof(escaped), "\\x%02x", (unsigned char)text[i]);
 		unsigned char first = (unsigned char)text[i];
 		size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+		char escaped[8];
 
 		if (i + bytes <= len && text_is_plain(text + i, bytes)) {
 			text_add(buffer, text + i, bytes);
 			i += bytes - 1;
-		} else
+		} else {
+			snprintf(escaped, sizeof(escaped), "\\x%02x", first);
 			text_add_string(buffer, escaped);
+		}
 	}
 	if (len > SHOWN_MAX)
 		text_add_string(buffer, "...");
@@ -118,7 +262,9 @@ const char *line_encoding_wrong(const struct line_reader *reader)
 		       : NULL;
 }
 
-/* libcsv gets a line at a time: then it is known where a row begins and which line is wrong. */
+/*
+ * libcsv gets one line at a time, so that it is known where a row begins and which line is wrong.
+ */
 struct csv_rows {
 	struct csv_parser parser;
 	char delimiter;
@@ -213,13 +359,6 @@ static const char *line_feed(struct csv_rows *rows)
 		       : NULL;
 }
 
-static int is_empty(const struct csv_rows *rows)
-{
-	const char *nothing = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
-
-	return strspn(rows->reader->text, nothing) == rows->reader->len;
-}
-
 char csv_other_delimiter(const char *text, size_t len, char delimiter)
 {
 	int is_quoted = 0;
@@ -263,7 +402,10 @@ static const char *line_trim(const struct line_reader *reader, size_t *len)
 	return text;
 }
 
-/* A spreadsheet's line sep=;. 1: it is one, and `wrong` is set unless it names the delimiter. */
+/*
+ * Takes the line sep=; of a spreadsheet. Returns whether the line is one; `wrong` is set unless it
+ * names the delimiter.
+ */
 static int separator_take(struct csv_rows *rows, struct csv_row *row)
 {
 	const char *text = rows->reader->text, *end = text + rows->reader->len;
@@ -322,24 +464,20 @@ static const char *columns_check(struct csv_rows *rows, const struct csv_row *ro
 	return rows->why;
 }
 
-/* Whether all cells of the row are empty, as spreadsheets leave rows at the end. */
-static int has_only_empty_cells(const struct csv_row *row)
-{
-	for (size_t i = 0; i < row->cells_n && i < CSV_CELLS_MAX; i++)
-		if (row->cells[i].len > 0)
-			return 0;
-	return row->cells_n > 1 && row->cells_n <= CSV_CELLS_MAX;
-}
-
-/* csv_rows_next(), before the row is compared with the others. */
+/*
+ * Reads the next row, for csv_rows_next(), which compares it with the others. 1, or 0 at the end.
+ */
 static int row_read(struct csv_rows *rows, struct csv_row *row)
 {
+	const char *blank = rows->spaces == CSV_SPACES_KEEP ? "\r\n" : " \t\r\n";
+	const struct line_reader *line = rows->reader;
+
 	*row = (struct csv_row){ 0 };
 	rows->row = row;
 	rows->bytes = rows->text_len = 0;
 	rows->rows_n = 0;
 	while (line_next(rows->reader)) {
-		if (!row->line && is_empty(rows))
+		if (!row->line && strspn(line->text, blank) == line->len)
 			continue;
 		if (!row->line && !rows->columns_n && separator_take(rows, row)) {
 			if (row->wrong)
@@ -347,7 +485,7 @@ static int row_read(struct csv_rows *rows, struct csv_row *row)
 			continue;
 		}
 		if (!row->line)
-			row->line = rows->reader->number;
+			row->line = line->number;
 		row->wrong = line_feed(rows);
 		if (row->wrong) {
 			row->cells_n = 0;
@@ -368,10 +506,16 @@ static int row_read(struct csv_rows *rows, struct csv_row *row)
 
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row)
 {
+	int has_text;
+
+	/* Spreadsheets leave rows at the end whose cells are all empty. */
 	do {
 		if (!row_read(rows, row))
 			return 0;
-	} while (!row->wrong && has_only_empty_cells(row));
+		has_text = row->cells_n <= 1 || row->cells_n > CSV_CELLS_MAX;
+		for (size_t i = 0; i < row->cells_n && !has_text; i++)
+			has_text = row->cells[i].len > 0;
+	} while (!row->wrong && !has_text);
 	if (!row->wrong)
 		row->wrong = columns_check(rows, row);
 	return 1;
@@ -419,11 +563,11 @@ static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
 		return 1;
-	/* As the first of a file it would be dropped. */
+	/* As the first field of a file the mark would be dropped. */
 	if (len >= strlen(BOM) && memcmp(text, BOM, strlen(BOM)) == 0)
 		return 1;
-	if (len == 5 &&
-	    strncasecmp(text, "sep=", 4) == 0) /* as the first it would be taken for that */
+	/* As the first line of a file it would be taken for the line of a spreadsheet. */
+	if (len == 5 && strncasecmp(text, "sep=", 4) == 0)
 		return 1;
 	for (size_t i = 0; i < len; i++)
 		if (memchr(",;\t\"\r\n", text[i], 7)) /* or a NUL */
@@ -482,41 +626,35 @@ void sheet_begin(struct sheet *sheet, const char *path)
 	fputs(sheet->csv_end, sheet->file);
 }
 
-static void csv_row(const struct sheet *sheet, const struct cell *cells)
-{
-	for (size_t i = 0; sheet->columns[i]; i++) {
-		if (i > 0)
-			putc_unlocked(',', sheet->file);
-		if (cells[i].text)
-			csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
-	}
-	fputs_unlocked(sheet->csv_end, sheet->file);
-}
-
-static void json_row(struct sheet *sheet, const struct cell *cells)
-{
-	text_buffer_clear(&sheet->line);
-	for (size_t i = 0; sheet->columns[i]; i++) {
-		text_add(&sheet->line, i > 0 ? "," : "{", 1);
-		text_add_json(&sheet->line, sheet->columns[i], strlen(sheet->columns[i]));
-		text_add(&sheet->line, ":", 1);
-		if (!cells[i].text)
-			text_add(&sheet->line, "null", 4);
-		else if (cells[i].is_json)
-			text_add(&sheet->line, cells[i].text, cells[i].len);
-		else
-			text_add_json(&sheet->line, cells[i].text, cells[i].len);
-	}
-	text_add(&sheet->line, "}\n", 2);
-	fwrite(sheet->line.data, 1, sheet->line.len, sheet->file);
-}
-
 void sheet_row(struct sheet *sheet, const struct cell *cells)
 {
-	if (sheet->format == SHEET_CSV)
-		csv_row(sheet, cells);
-	else
-		json_row(sheet, cells);
+	struct text_buffer *line = &sheet->line;
+
+	if (sheet->format == SHEET_CSV) {
+		for (size_t i = 0; sheet->columns[i]; i++) {
+			if (i > 0)
+				putc_unlocked(',', sheet->file);
+			if (cells[i].text)
+				csv_put(sheet->file, cells[i].text, cells[i].len, sheet->reader);
+		}
+		fputs_unlocked(sheet->csv_end, sheet->file);
+		return;
+	}
+
+	text_buffer_clear(line);
+	for (size_t i = 0; sheet->columns[i]; i++) {
+		text_add(line, i > 0 ? "," : "{", 1);
+		text_add_json(line, sheet->columns[i], strlen(sheet->columns[i]));
+		text_add(line, ":", 1);
+		if (!cells[i].text)
+			text_add(line, "null", 4);
+		else if (cells[i].is_json)
+			text_add(line, cells[i].text, cells[i].len);
+		else
+			text_add_json(line, cells[i].text, cells[i].len);
+	}
+	text_add(line, "}\n", 2);
+	fwrite(line->data, 1, line->len, sheet->file);
 }
 
 int sheet_failed(struct sheet *sheet)

@@ -1,14 +1,52 @@
-/*
- * Tables in files: CSV by RFC 4180, and JSON lines. One reader, one writer.
- */
+/* Files that commands write, and the tables in files: CSV by RFC 4180, and JSON lines. */
 #pragma once
 
 #include "ctl/args.h"
-#include "ctl/file.h"
 
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/*
+ * A file that appears whole or not at all: it is written beside its place as PATH.part, brought to
+ * disk, and renamed. A process that ends before leaves the file that was there. PATH.part is locked
+ * meanwhile; one that a killed process has left is replaced. Only the owner may read the file: it
+ * names users, or has codes or keys.
+ */
+struct file_new {
+	char *path, *part;
+	FILE *stream; /* buffered; errors show in file_new_place() */
+};
+
+/*
+ * file_new_open() and file_new_place() end the process with a sentence when they fail.
+ *
+ * Opens PATH.part. A path that is no regular file, for instance a device, is refused.
+ */
+void file_new_open(struct file_new *file, const char *path);
+
+/* Whether a file that exists already is replaced, or is an error. */
+enum file_place { FILE_REPLACE, FILE_KEEP };
+
+/* Puts the file in its place; else the file that was there is unchanged. */
+void file_new_place(struct file_new *file, enum file_place place);
+
+/* Instead of file_new_place(): removes PATH.part. */
+void file_new_drop(struct file_new *file);
+
+/*
+ * Opens the file, with these flags of open(2) too, and locks it. A new file is readable only by its
+ * owner. Returns the descriptor, or -1 with errno: EWOULDBLOCK when another process has the lock.
+ */
+int file_lock(const char *path, int flags);
+
+/* Whether `fd` is the file that has this name now: its writer may have put another in its place. */
+int file_has_name(int fd, const char *path);
+
+/* Brings what was written to the stream to disk. 0, or -1 with errno. */
+int file_sync(FILE *stream);
+/* Brings the names in the folder of this file to disk. 0, or -1 with errno. */
+int file_folder_sync(const char *path);
 
 /* A text that grows, with the spellings of JSON and messages. */
 struct text_buffer { /* all zero: empty */
@@ -24,7 +62,7 @@ void text_add_string(struct text_buffer *buffer, const char *text);
 
 /* A string of JSON, in its quotes. Bytes above ASCII are left as they are. */
 void text_add_json(struct text_buffer *buffer, const char *text, size_t len);
-/* For a message: at most 100 bytes, and what is no plain text (args.h) as \xNN. */
+/* At most 100 bytes, for a message; what is no plain text (args.h) becomes \xNN. */
 void text_add_shown(struct text_buffer *buffer, const char *text, size_t len);
 
 /* Reads the lines of a file, each of a bounded length. */
@@ -41,11 +79,11 @@ struct line_reader { /* all zero but the file */
 
 /* The next line. 1, or 0: there is none, or the file cannot be read (ferror()). */
 int line_next(struct line_reader *reader);
-/* NULL, or that the line, which is the first one, shows that the file is in UTF-16. */
+/* NULL, or the sentence that the file is in UTF-16, which only its first line shows. */
 const char *line_encoding_wrong(const struct line_reader *reader);
 
 /*
- * The rows of CSV (RFC 4180), which may go over several lines. All have as many columns as the
+ * Rows of CSV (RFC 4180), which may go over several lines. All rows have as many columns as the
  * first one: a row with more or fewer is wrong, and so is a row of one column in which another
  * delimiter stands outside of quotes. A line sep=; before the first row, as spreadsheets write it,
  * must name the delimiter, and is left out.
@@ -75,7 +113,7 @@ void csv_rows_free(struct csv_rows *rows);
 /* The next row, until the next call; empty lines and rows are left out. 1, or 0 at the end. */
 int csv_rows_next(struct csv_rows *rows, struct csv_row *row);
 
-/* The delimiter, other than this one, that the text has outside of quotes; 0: none. */
+/* Returns another delimiter that the text has outside of quotes; 0: there is none. */
 char csv_other_delimiter(const char *text, size_t len, char delimiter);
 
 /* comma, semicolon or tab. */
@@ -86,15 +124,15 @@ char csv_delimiter_read(const struct args *args, const char *file);
 
 #define DELIMITER_OPTION                                                                       \
 	OPTION("delimiter", "DELIMITER",                                                       \
-	       "of CSV: comma, semicolon or tab; default: tab if the name ends in .tsv, else " \
-	       "comma")
+	       "what separates the columns of CSV: comma, semicolon or tab; default: tab if\n" \
+	       "      the name of the file ends in .tsv, otherwise comma")
 
 /* The place of a column; names are compared without case and without spaces around them. */
 #define CSV_COLUMN_NONE (-1)
 #define CSV_COLUMN_TWICE (-2)
 int csv_column_find(const struct csv_row *heading, const char *name);
 
-/* For messages: the line that was read last, in quotes, or the names of the columns. */
+/* Add the last line that was read, in quotes, or the names of the columns, to a message. */
 void csv_line_show(struct text_buffer *buffer, const struct line_reader *reader);
 void csv_columns_show(struct text_buffer *buffer, const struct csv_row *heading);
 
@@ -114,10 +152,10 @@ void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 #define CSV_END "\r\n"
 
 /* The option of a command whose file has texts that users have chosen. */
-#define SPREADSHEET_OPTION                                                                \
-	SWITCH("spreadsheet",                                                             \
-	       "of CSV: an apostrophe before each field that begins with = + - @, which " \
-	       "a spreadsheet would take for a formula")
+#define SPREADSHEET_OPTION                                                                         \
+	SWITCH("spreadsheet",                                                                      \
+	       "with CSV: write an apostrophe before each field that begins with = + - @, which\n" \
+	       "      a spreadsheet would take for a formula")
 
 /* Writes a table as CSV with a header, or as JSON lines. */
 enum sheet_format { SHEET_CSV, SHEET_JSONL };
@@ -146,12 +184,12 @@ struct cell {
 	int is_json; /* goes into JSON as it is */
 };
 
-/* Begins the file with this name, or standard output for NULL. */
+/* Begins the file with this name; NULL: standard output. */
 void sheet_begin(struct sheet *sheet, const char *path);
 void sheet_row(struct sheet *sheet, const struct cell *cells); /* one for each column */
-/* A row has not gone out: then no more is needed, and sheet_end() tells. */
+/* Whether a row could not be written: then no more are needed, and sheet_end() says why. */
 int sheet_failed(struct sheet *sheet);
-/* Brings all to disk, and the file to its place. What has failed ends the process. */
+/* Brings all rows to disk, and the file to its place. A failure ends the process. */
 void sheet_end(struct sheet *sheet, enum file_place place);
 
 struct cell cell_text(const char *text); /* NULL or "": empty */

@@ -1,7 +1,7 @@
 /*
- * A change of a coupon's terms. PostgreSQL has the authoritative terms; Redis gets them from
- * lua/terms.lua, which accepts only a higher version. The row of the coupon is locked, so two
- * changes have the same order in both stores.
+ * A change of a coupon's terms, by publish, pause, resume, close, stock and edit. PostgreSQL has
+ * the authoritative terms; Redis gets them from lua/terms.lua, which accepts only a higher version.
+ * The row of the coupon is locked, so two changes have the same order in both stores.
  *
  *	change_begin()   refuse if PostgreSQL is behind Redis
  *	                 BEGIN, lock the row, read the coupon in Redis
@@ -64,7 +64,7 @@ void change_version_raise(struct change *change);
 /* Returns the exit status: 0, or CTL_NOT_IN_REDIS after a warning. change_fini() follows. */
 int change_commit(struct change *change);
 
-/* Prints what the coupon is now, by the template or with --json; then change_fini(). */
+/* Prints the coupon as it is now, by the template or with --json. change_fini() follows. */
 void change_say(struct change *change, const char *template);
 
 void change_fini(struct change *change);

@@ -31,9 +31,9 @@ MUTANTS = [
     mutant(
         "commands",
         "the divider of the words of a key, which no code has",
-        "ctl/args.c",
-        "words_join(args, '\\x1f', ",
-        "words_join(args, '\\n', ",
+        "ctl/store.c",
+        "words_join(&ctl->args, '\\x1f', ",
+        "words_join(&ctl->args, '\\n', ",
         "tests/e2e/test_e2e_codes_import.py::test_codes_as_they_are_pasted",
     ),
     mutant(

@@ -48,7 +48,7 @@ MUTANTS = [
     mutant(
         "access",
         "the wait until gateways know that a key is revoked",
-        "ctl/key.c",
+        "ctl/cmd_key.c",
         "\t\tstatus = store_gateways_wait(db, redis, STORE_NEWS_KEYS);\n",
         "\t\tstatus = 0;\n",
         KNOWN + "test_a_gateway_that_does_not_tell_is_named",
@@ -89,7 +89,7 @@ MUTANTS = [
     mutant(
         "operators",
         "the warning that does not make a check fail",
-        "ctl/campaign/check.c",
+        "ctl/campaign/cmd_check.c",
         "\tready->warnings_n = ready->durability.unknown[DURABILITY_REDIS];\n",
         "\tready->warnings_n = 0 * ready->durability.unknown[DURABILITY_REDIS];\n",
         "tests/e2e/test_e2e_check.py::test_redis_does_not_show_its_settings",

@@ -62,7 +62,7 @@ MUTANTS = [
     mutant(
         "P5",
         "the end that has passed of a campaign to be published",
-        "ctl/campaign/change.c",
+        "ctl/campaign/cmd_publish.c",
         "\tif (terms->end_ms <= change->now_ms && terms->end_ms == change->end_ms)\n",
         "\tif (0)\n",
         "tests/e2e/test_e2e_campaign.py::test_a_campaign_that_ends_before_it_is_loaded",
@@ -86,7 +86,7 @@ MUTANTS = [
     mutant(
         "P5",
         "the validity that has passed of an edit",
-        "ctl/campaign/terms.c",
+        "ctl/campaign/cmd_create.c",
         "\tif (valid_to_ms != change->valid_to_ms)\n",
         "\tif (0)\n",
         "tests/e2e/test_e2e_campaign.py::test_edit_in_mid_sale_refuses_what_nobody_could_use",

@@ -38,7 +38,7 @@ MUTANTS = [
     mutant(
         "sessions",
         "the check of the encoding of the database",
-        "ctl/migrate.c",
+        "ctl/cmd_migrate.c",
         'if (strcmp(encoding, "UTF8") != 0)',
         "if (!*encoding)",
         MIGRATE + "test_a_database_that_is_not_utf8_is_refused",

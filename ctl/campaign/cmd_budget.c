@@ -1,4 +1,4 @@
-/* couponctl budget: what campaigns may give in all. */
+/* couponctl budget: amounts that the discounts of several campaigns are taken from. */
 #include "common/clock.h"
 #include "common/keys.h"
 #include "common/log/log.h"
@@ -41,7 +41,7 @@ static PGresult *budget_row(struct db *db, const char *name)
 	return row;
 }
 
-/* A row with amounts. */
+/* A row of a budget or of its history; for people, with amounts as they are written. */
 static cJSON *row_read(const PGresult *rows, int row, const char *currency, int as_json)
 {
 	static const char *const amounts[] = { "amount", "held", "spent", "left" };
@@ -53,12 +53,18 @@ static cJSON *row_read(const PGresult *rows, int row, const char *currency, int 
 	return object;
 }
 
-/* One row, and what was changed of it. Clears the rows. */
-static void budget_say(PGresult *budget, PGresult *history, int as_json)
+static int show_run(struct ctl *ctl)
 {
-	const char *currency = column_text(budget, 0, "currency");
-	cJSON *object = row_read(budget, 0, currency, as_json), *entries = cJSON_CreateArray();
+	int as_json = args_has(&ctl->args, "json");
+	const char *name = name_argument(&ctl->args), *currency;
+	struct db *db = store_postgres_open(ctl);
+	PGresult *budget = budget_row(db, name),
+		 *history = db_ask(db, sql_query_budget_history, postgres_text(name));
+	cJSON *object, *entries = cJSON_CreateArray();
+	const cJSON *entry;
 
+	currency = column_text(budget, 0, "currency");
+	object = row_read(budget, 0, currency, as_json);
 	for (int row = 0; row < PQntuples(history); row++)
 		cJSON_AddItemToArray(entries, row_read(history, row, currency, as_json));
 	if (as_json)
@@ -74,22 +80,13 @@ static void budget_say(PGresult *budget, PGresult *history, int as_json)
 		   "  changed    {updated_at}\n"
 		   "\n",
 		   as_json);
-	for (const cJSON *entry = as_json ? NULL : entries->child; entry; entry = entry->next)
-		output_template("{at}  {amount:20} by {by}; {spent} were spent, {held} held\n",
-				entry);
-	if (!as_json)
+	if (!as_json) {
+		cJSON_ArrayForEach(entry, entries) output_template(
+			"{at}  {amount:20} by {by}; {spent} were spent, {held} held\n", entry);
 		cJSON_Delete(entries);
+	}
 	PQclear(history);
 	PQclear(budget);
-}
-
-static int show_run(struct ctl *ctl)
-{
-	const char *name = name_argument(&ctl->args);
-	struct db *db = store_postgres_open(ctl);
-
-	budget_say(budget_row(db, name), db_ask(db, sql_query_budget_history, postgres_text(name)),
-		   args_has(&ctl->args, "json"));
 	db_close(db);
 	return 0;
 }
@@ -115,7 +112,7 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-/* What it is now. */
+/* Prints the budget as it is now, and closes the database. */
 static void changed_say(struct db *db, const char *name, int as_json)
 {
 	PGresult *row = budget_row(db, name);
@@ -139,50 +136,19 @@ static int create_run(struct ctl *ctl)
 	currency = args_currency(args);
 	amount = args_money(args, "amount", currency, 0);
 	db = store_changing_open(ctl, NULL);
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
+	before = store_key_begin(db, ctl);
 	if (!before) {
 		made = db_ask(db, sql_query_budget_create, postgres_text(name),
 			      postgres_text(currency), postgres_number(amount));
 		if (PQntuples(made) == 0)
 			log_fatal("NAME is \"%s\": a budget with this name exists", name);
 		PQclear(made);
+		db_run(db, "COMMIT");
 	}
 	cJSON_Delete(before);
-	db_run(db, "COMMIT");
 	output_made("budget %s was made", name);
 	changed_say(db, name, args_has(args, "json"));
 	return 0;
-}
-
-/*
- * Waits until the keeper has paused or resumed the campaigns by the new amount, and all gateways
- * know it. Returns the exit status.
- */
-static int campaigns_wait(struct db *db, struct redis_client *redis, const char *name)
-{
-	int64_t until_ms = clock_monotonic_ms() + KEEPER_WAIT_MS;
-	int waits, rows_n;
-
-	do {
-		PGresult *rows = db_ask(db, sql_query_budget_campaigns, postgres_text(name));
-
-		rows_n = PQntuples(rows);
-		waits = 0;
-		for (int row = 0; row < rows_n && !waits; row++) {
-			struct redis_coupon loaded;
-
-			waits = db_is_true(rows, row, "is_due") ||
-				(redis_coupon_read(redis, column_number(rows, row, "id"),
-						   &loaded) == 1 &&
-				 loaded.version < column_number(rows, row, "version"));
-		}
-		PQclear(rows);
-	} while (waits && usleep(KEEPER_POLL_US) == 0 && clock_monotonic_ms() < until_ms);
-	if (waits)
-		fprintf(stderr, "couponctl: warning: no keeper has paused or resumed the campaigns "
-				"of this budget yet: a coupon-worker does it\n");
-	return rows_n > 0 ? store_gateways_wait(db, redis, STORE_NEWS_TERMS) : 0;
 }
 
 static int edit_run(struct ctl *ctl)
@@ -190,11 +156,12 @@ static int edit_run(struct ctl *ctl)
 	const struct args *args = &ctl->args;
 	const char *name = name_argument(args), *currency;
 	char given[MONEY_SIZE], least[MONEY_SIZE];
-	PGresult *row, *set;
+	int status, waits, campaigns_n;
+	PGresult *row, *set, *campaigns;
 	struct redis_client *redis;
-	int64_t amount;
+	struct redis_coupon loaded;
+	int64_t amount, until_ms;
 	struct db *db;
-	int status;
 
 	args_required(args, "amount");
 	db = store_changing_open(ctl, &redis);
@@ -209,13 +176,31 @@ static int edit_run(struct ctl *ctl)
 					  least));
 	PQclear(set);
 	PQclear(row);
-	status = campaigns_wait(db, redis, name);
+
+	/* Waits until the keeper has paused or resumed the campaigns by the new amount. */
+	until_ms = clock_monotonic_ms() + KEEPER_WAIT_MS;
+	do {
+		campaigns = db_ask(db, sql_query_budget_campaigns, postgres_text(name));
+		campaigns_n = PQntuples(campaigns);
+		waits = 0;
+		for (int i = 0; i < campaigns_n && !waits; i++)
+			waits = db_is_true(campaigns, i, "is_due") ||
+				(redis_coupon_read(redis, column_number(campaigns, i, "id"),
+						   &loaded) == 1 &&
+				 loaded.version < column_number(campaigns, i, "version"));
+		PQclear(campaigns);
+	} while (waits && usleep(KEEPER_POLL_US) == 0 && clock_monotonic_ms() < until_ms);
+	if (waits)
+		fprintf(stderr, "couponctl: warning: no keeper has paused or resumed the campaigns "
+				"of this budget yet: a coupon-worker does it\n");
+	status = campaigns_n > 0 ? store_gateways_wait(db, redis, STORE_NEWS_TERMS) : 0;
 	redis_client_free(redis);
 	changed_say(db, name, args_has(args, "json"));
 	return status;
 }
 
-#define AMOUNT_OPTION OPTION("amount", ARGS_MONEY, "what its campaigns may give in all")
+#define AMOUNT_OPTION \
+	OPTION("amount", ARGS_MONEY, "the most that its campaigns may give away in all")
 
 static const struct command budget_create_command = {
 	.name = "budget create",
@@ -224,12 +209,12 @@ static const struct command budget_create_command = {
 	.options = OPTIONS(AMOUNT_OPTION,
 			   OPTION("currency", "CODE", "three capital letters as of ISO 4217"),
 			   KEY_OPTION, BY_OPTION),
-	.summary = "make a budget",
+	.summary = "create a budget",
 	.detail =
-		"Needs --amount and --currency. NAME has 1 to 64 letters, digits, '.', '_' and\n"
-		"'-'. AMOUNT is as people write it, with all digits of the currency or without a\n"
-		"point: 50000.00 EUR, 50000 JPY. Campaigns take from the budget by couponctl\n"
-		"create and edit, --budget NAME.",
+		"--amount and --currency are required. NAME has 1 to 64 letters, digits, '.', '_'\n"
+		"and '-'. AMOUNT is written with all digits of the currency after the point, or\n"
+		"without a point: 50000.00 EUR, 50000 JPY. A campaign takes from the budget if it\n"
+		"was created or edited with --budget NAME.",
 };
 
 static const struct command budget_list_command = {
@@ -243,7 +228,7 @@ static const struct command budget_show_command = {
 	.name = "budget show",
 	.run = show_run,
 	.argument = "NAME",
-	.summary = "show a budget, its campaigns, and what operators have changed",
+	.summary = "print a budget, its campaigns, and the changes of its amount",
 };
 
 static const struct command budget_edit_command = {
@@ -251,15 +236,15 @@ static const struct command budget_edit_command = {
 	.run = edit_run,
 	.argument = "NAME",
 	.options = OPTIONS(AMOUNT_OPTION, BY_OPTION),
-	.summary = "give a budget another amount",
-	.detail =
-		"Needs --amount, which is absolute, so repeating the command changes nothing. It\n"
-		"is never less than what is spent and held.",
+	.summary = "set the amount of a budget",
+	.detail = "--amount is required. It is absolute, so repeating the command changes nothing. "
+		  "It\n"
+		  "cannot be less than what is spent and held.",
 };
 
 const struct command budget_command = {
 	.name = "budget",
 	.subcommands = COMMANDS(&budget_create_command, &budget_list_command, &budget_show_command,
 				&budget_edit_command),
-	.summary = "what campaigns may give in all",
+	.summary = "create, list, show and edit budgets of campaigns",
 };

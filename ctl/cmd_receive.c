@@ -1,6 +1,6 @@
 /*
- * couponctl receive: what orders do with a receive, and what they did. show asks PostgreSQL; all
- * else is one request over the gateway's socket API.
+ * couponctl receive: what orders do with receives, and what they did. list and show read
+ * PostgreSQL. The other commands send one request over the gateway's socket API.
  */
 #include "common/check.h"
 #include "common/log/log.h"
@@ -19,7 +19,8 @@ static const char show_template[] =
 #define PAGE 500
 #define LIST_COUNT 1000
 
-static PGresult *ask(struct db *db, const char *sql, const struct receive *receive)
+/* A query of one receive: by coupon, user, batch and index. */
+static PGresult *receive_ask(struct db *db, const char *sql, const struct receive *receive)
 {
 	char batch[ULID_UUID_SIZE];
 
@@ -30,17 +31,7 @@ static PGresult *ask(struct db *db, const char *sql, const struct receive *recei
 
 struct cJSON *uses_read(struct db *db, const struct receive *receive)
 {
-	PGresult *rows = ask(db, sql_query_receive_operations, receive);
-	cJSON *uses = checked(cJSON_CreateArray());
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		cJSON *use = output_object();
-
-		output_row(use, rows, row);
-		cJSON_AddItemToArray(uses, use);
-	}
-	PQclear(rows);
-	return uses;
+	return output_array(receive_ask(db, sql_query_receive_operations, receive));
 }
 
 void uses_print(const struct cJSON *uses)
@@ -130,7 +121,7 @@ static int request_run(struct ctl *ctl)
 	return gateway_request_run(ctl, request, strcmp(op, "quote") == 0 ? CTL_AWAY : CTL_UNKNOWN);
 }
 
-/* The row as an object, whose receive it has as its id. */
+/* A user coupon as an object. */
 static cJSON *listed_object(const PGresult *rows, int row, const char *user)
 {
 	struct receive receive = { .coupon = column_number(rows, row, "coupon_id"),
@@ -164,8 +155,8 @@ static int list_run(struct ctl *ctl)
 	const char *user = args_required(&ctl->args, "user");
 	const char *after = args_text(&ctl->args, "after");
 	int64_t count = args_count(&ctl->args, LIST_COUNT), n = 0;
-	struct postgres_argument us = postgres_text(NULL), coupon = us, slot = us;
-	char why[USER_ID_WHY_SIZE], places[3][NUMBER_SIZE];
+	int64_t us = 0, coupon = 0, slot = 0; /* of the row before; 0: none */
+	char why[USER_ID_WHY_SIZE];
 	int as_json = args_has(&ctl->args, "json"), rows_n;
 	struct receive last;
 	struct user_id id;
@@ -181,34 +172,29 @@ static int list_run(struct ctl *ctl)
 			  after);
 	db = store_postgres_open(ctl);
 	if (after) {
-		PGresult *place = ask(db, sql_query_receive_place, &last);
+		PGresult *place = receive_ask(db, sql_query_receive_place, &last);
 
 		if (PQntuples(place) == 0)
 			log_fatal_as(CTL_ABSENT, "--after is \"%s\": the user has no such coupon",
 				     after);
-		us = postgres_text(number_text(column_number(place, 0, "received_us"), places[0]));
-		coupon = postgres_text(number_text(last.coupon, places[1]));
-		slot = postgres_text(number_text(column_number(place, 0, "slot"), places[2]));
+		us = column_number(place, 0, "received_us");
+		coupon = last.coupon;
+		slot = column_number(place, 0, "slot");
 		PQclear(place);
 	}
 	do {
 		int64_t limit = count - n < PAGE ? count - n : PAGE;
-		PGresult *rows = db_ask(db, sql_query_user_coupon_page, postgres_text(user), us,
-					coupon, slot, postgres_number(limit),
-					postgres_text("false"));
+		PGresult *rows = db_ask(db, sql_query_user_coupon_page, postgres_text(user),
+					db_id(us), db_id(coupon), db_id(slot),
+					postgres_number(limit), postgres_text("false"));
 
 		rows_n = PQntuples(rows);
 		for (int row = 0; row < rows_n; row++)
 			output_say(listed_object(rows, row, user), line, as_json);
 		if (rows_n > 0) {
-			us = postgres_text(
-				number_text(column_number(rows, rows_n - 1, "received_us"),
-					    places[0]));
-			coupon = postgres_text(
-				number_text(column_number(rows, rows_n - 1, "coupon_id"),
-					    places[1]));
-			slot = postgres_text(
-				number_text(column_number(rows, rows_n - 1, "slot"), places[2]));
+			us = column_number(rows, rows_n - 1, "received_us");
+			coupon = column_number(rows, rows_n - 1, "coupon_id");
+			slot = column_number(rows, rows_n - 1, "slot");
 		}
 		n += rows_n;
 		PQclear(rows);
@@ -219,44 +205,47 @@ static int list_run(struct ctl *ctl)
 	return 0;
 }
 
-#define ORDER_OPTIONS                                                                       \
-	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),            \
-		OPTION("key", "KEY", "idempotency key: repeated, it changes nothing more"), \
-		OPTION("by", "NAME", "who asks, for the history; default: the API key")
+#define ORDER_OPTIONS                                                                        \
+	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),             \
+		OPTION("key", "KEY",                                                         \
+		       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key " \
+		       "changes\n      nothing more"),                                       \
+		OPTION("by", "NAME", "the caller that the history records; default: the API key")
 #define AMOUNT_OPTIONS                                           \
 	OPTION("amount", ARGS_MONEY, "the amount of the order"), \
 		OPTION("currency", "CODE", "three capital letters as of ISO 4217")
 
-#define REQUEST_COMMAND(name_, summary_, ...)                                                     \
-	{                                                                                         \
-		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",              \
-		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                             \
-		.detail = "Sends the request to the gateway at COUPON_LISTEN; --json prints its " \
-			  "reply\nunchanged.",                                                    \
+#define REQUEST_COMMAND(name_, summary_, ...)                                                    \
+	{                                                                                        \
+		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",             \
+		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                            \
+		.detail = "The command sends the request to the gateway at COUPON_LISTEN; with " \
+			  "--json it\nprints the reply unchanged.",                              \
 	}
 
 static const struct command receive_hold_command =
-	REQUEST_COMMAND("hold", "let an order have a receive for some time", ORDER_OPTIONS,
+	REQUEST_COMMAND("hold", "hold a receive for an order for some time", ORDER_OPTIONS,
 			AMOUNT_OPTIONS,
-			OPTION("ttl-s", "N", "for how many seconds, 1 to 86400; default 900"));
+			OPTION("ttl-s", "N",
+			       "the duration of the hold, 1 to 86400 s; default 900"));
 static const struct command receive_use_command =
-	REQUEST_COMMAND("use", "let an order use a receive, held by it before or not",
+	REQUEST_COMMAND("use", "use a receive for an order, whether the order holds it or not",
 			ORDER_OPTIONS, AMOUNT_OPTIONS);
 static const struct command receive_release_command =
-	REQUEST_COMMAND("release", "give a receive up that the order holds", ORDER_OPTIONS);
+	REQUEST_COMMAND("release", "end the hold of an order on a receive", ORDER_OPTIONS);
 static const struct command receive_rollback_command =
-	REQUEST_COMMAND("rollback", "give a receive back that the order has used", ORDER_OPTIONS,
-			OPTION("reason", "TEXT", "why: 1 to 200 bytes of printable ASCII"));
+	REQUEST_COMMAND("rollback", "undo the use of a receive by an order", ORDER_OPTIONS,
+			OPTION("reason", "TEXT", "the reason: 1 to 200 bytes of printable ASCII"));
 static const struct command receive_quote_command =
-	REQUEST_COMMAND("quote", "print what a receive takes off an amount", AMOUNT_OPTIONS);
+	REQUEST_COMMAND("quote", "print the discount of a receive on an amount", AMOUNT_OPTIONS);
 
 static const struct command receive_show_command = {
 	.name = "receive show",
 	.run = show_run,
 	.argument = "RECEIVE",
 	.summary = "print which order has a receive, and what orders did with it",
-	.detail = "Each operation with its time, order, states, result and by whom, the latest\n"
-		  "1,000.",
+	.detail = "The latest 1,000 operations are printed, each with its time, order, states,\n"
+		  "result and caller.",
 };
 
 static const struct command receive_list_command = {
@@ -264,10 +253,11 @@ static const struct command receive_list_command = {
 	.run = list_run,
 	.options = OPTIONS(OPTION("user", "USER", "the user"),
 			   PAGE_OPTIONS("RECEIVE", "receive", "1000")),
-	.summary = "print the coupons of a user, of all campaigns",
-	.detail =
-		"The newest first, each with its receive, whether it was voided, and which order\n"
-		"has it. Receives that are not issued yet, or were rejected, are not among them.",
+	.summary = "list the coupons of a user, of all campaigns",
+	.detail = "The newest coupon comes first. Each row has the receive, whether it was voided, "
+		  "and\n"
+		  "which order holds or has used it. Receives that are not issued yet, or were\n"
+		  "rejected, are not listed.",
 };
 
 const struct command receive_command = {
@@ -275,5 +265,5 @@ const struct command receive_command = {
 	.subcommands = COMMANDS(&receive_list_command, &receive_show_command, &receive_hold_command,
 				&receive_use_command, &receive_release_command,
 				&receive_rollback_command, &receive_quote_command),
-	.summary = "hold and use receives for orders, and print what was done",
+	.summary = "hold and use receives for orders, and print what orders did",
 };

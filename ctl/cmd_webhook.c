@@ -1,6 +1,6 @@
 /*
  * couponctl webhook: create, edit, rotate, remove and show --resend change something; list, show
- * and show --deliveries look; test sends one event.
+ * and show --deliveries only read; test sends one event.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -54,8 +54,7 @@ static PGresult *hook_row(struct db *db, int64_t id)
 }
 
 /*
- * Reads the secret of --secret-file, or makes one. Returns whether it is new: then it is printed,
- * once.
+ * Reads the secret of --secret-file, or makes one. Returns whether it was made: then it is printed.
  */
 static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
 {
@@ -94,18 +93,15 @@ static cJSON *secret_object(int64_t webhook, const char *secret)
 }
 
 /*
- * Takes --key in the transaction that it begins. Whether the command was done before: then what it
- * printed is printed, by the template, but no secret.
+ * Begins a transaction and takes --key in it. Returns whether the command was done before: then the
+ * former result is printed by the template, without a secret.
  */
 static int done_before(struct db *db, const struct ctl *ctl, const char *template)
 {
-	cJSON *before;
+	cJSON *before = store_key_begin(db, ctl);
 
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
 	if (!before)
 		return 0;
-	db_run(db, "ROLLBACK");
 	if (cJSON_HasObjectItem(before, "secret") && !args_has(&ctl->args, "secret-file"))
 		fprintf(stderr,
 			"couponctl: warning: the secret was printed before, and is not printed "
@@ -117,17 +113,9 @@ static int done_before(struct db *db, const struct ctl *ctl, const char *templat
 	return 1;
 }
 
-/* Commits the change, and with it what --key is answered when it comes again. Takes the object. */
-static void change_commit_keyed(struct db *db, const struct ctl *ctl, cJSON *object)
-{
-	store_key_answer(db, ctl, object);
-	cJSON_Delete(object);
-	db_run(db, "COMMIT");
-}
-
 #define SECRET_TEMPLATE "webhook {webhook}\n[secret secret {secret}\n]"
 
-/* `secret` NULL: it is known. */
+/* Prints the webhook and its new secret; NULL: the secret is that of --secret-file. */
 static void secret_say(int64_t webhook, const char *secret, const struct args *args)
 {
 	cJSON *object = secret_object(webhook, secret);
@@ -139,43 +127,35 @@ static void secret_say(int64_t webhook, const char *secret, const struct args *a
 	output_say(object, SECRET_TEMPLATE, args_has(args, "json"));
 }
 
-/* As an array of PostgreSQL. */
-static void types_read(const struct args *args, char array[TYPES_SIZE])
-{
-	const char *given = args_has(args, "types") ? args_text(args, "types") : "";
-	char *copy = checked(strdup(given)), *rest = args_has(args, "types") ? copy : NULL, *word;
-	int seen[EVENT_TYPES] = { 0 };
-	char allowed[TYPES_SIZE] = "";
-	enum event_type type;
-	size_t n = 0;
-
-	for (int i = 0; i < EVENT_TYPES; i++)
-		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
-				      event_type_text(i));
-	while ((word = strsep(&rest, ",")) != NULL)
-		if (event_type_parse(word, &type) || seen[type]++)
-			args_fail("--types is \"%s\": allowed are %s, each once, separated by "
-				  "commas",
-				  given, allowed);
-	free(copy);
-	check(snprintf(array, TYPES_SIZE, "{%s}", given) < TYPES_SIZE);
-}
-
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int64_t coupon = args_id(args, "coupon"), webhook,
 		batch = args_number(args, "batch", 1, 1000, BATCH_DEFAULT),
 		queue = args_number(args, "queue", 1, 1000000, QUEUE_DEFAULT);
-	char types[TYPES_SIZE], secret[SECRET_TEXT_SIZE], why[URL_WHY_SIZE];
+	const char *given = args_text(args, "types");
+	char *copy = checked(strdup(given ? given : "")), *rest = given ? copy : NULL, *word;
+	char types[TYPES_SIZE], allowed[TYPES_SIZE] = "", secret[SECRET_TEXT_SIZE];
+	char why[URL_WHY_SIZE];
+	int seen[EVENT_TYPES] = { 0 }, is_new;
+	enum event_type type;
 	struct rules rules;
 	struct db *db;
-	int is_new;
+	size_t n = 0;
 
 	rules_read(&rules, &ctl->config);
 	if (url_check(args->argument, &rules, why))
 		args_fail("URL is \"%s\": %s", args->argument, why);
-	types_read(args, types);
+	for (int i = 0; i < EVENT_TYPES; i++)
+		n += (size_t)snprintf(allowed + n, sizeof(allowed) - n, "%s%s", i ? ", " : "",
+				      event_types[i]);
+	while ((word = strsep(&rest, ",")) != NULL)
+		if (event_type_parse(word, &type) || seen[type]++)
+			args_fail("--types is \"%s\": allowed are %s, each once, separated by "
+				  "commas",
+				  given, allowed);
+	free(copy);
+	check(snprintf(types, TYPES_SIZE, "{%s}", given ? given : "") < TYPES_SIZE);
 	is_new = secret_get(secret, args);
 	db = store_changing_open(ctl, NULL);
 	if (coupon)
@@ -190,7 +170,7 @@ static int create_run(struct ctl *ctl)
 		log_fatal("there are 1,000 webhooks, and no more are allowed");
 	check(db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
 		       postgres_text(secret), postgres_number(0)) != 0);
-	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
+	store_key_commit(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, args);
 	return 0;
@@ -198,7 +178,7 @@ static int create_run(struct ctl *ctl)
 
 static int rotate_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args),
+	int64_t webhook = args_coupon(&ctl->args),
 		overlap_s = args_duration_s(&ctl->args, "overlap", OVERLAP_DAYS_MAX, OVERLAP_S);
 	char secret[SECRET_TEXT_SIZE];
 	int is_new = secret_get(secret, &ctl->args);
@@ -214,52 +194,44 @@ static int rotate_run(struct ctl *ctl)
 		log_fatal("webhook %lld has %d valid secrets, and no more are allowed: wait until "
 			  "one expires, or use --overlap 0s",
 			  (long long)webhook, SIGNATURES_MAX);
-	change_commit_keyed(db, ctl, secret_object(webhook, NULL));
+	store_key_commit(db, ctl, secret_object(webhook, NULL));
 	db_close(db);
 	secret_say(webhook, is_new ? secret : NULL, &ctl->args);
 	return 0;
 }
 
-/* The valid secrets, by their fingerprints. */
-static cJSON *secrets_json(struct db *db, int64_t webhook)
+/* The webhook, with the fingerprints of its valid secrets; one that is absent ends the process. */
+static cJSON *hook_json(struct db *db, int64_t webhook)
 {
-	PGresult *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
-	cJSON *list = checked(cJSON_CreateArray());
+	PGresult *hook = hook_row(db, webhook),
+		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
+	cJSON *object = output_object(), *list = checked(cJSON_CreateArray());
 
+	output_row(object, hook, 0);
+	PQclear(hook);
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const char *text = column_text(rows, row, "secret");
 		char digits[SECRET_FINGERPRINT_SIZE] = "unreadable";
-		cJSON *object = output_object();
+		cJSON *one = output_object();
 		struct secret secret;
 
 		if (secret_parse(&secret, text, strlen(text)) == 0)
 			secret_fingerprint(&secret, digits);
 		OPENSSL_cleanse(&secret, sizeof(secret));
-		output_text(object, "fingerprint", digits);
-		output_row(object, rows, row);
-		cJSON_DeleteItemFromObject(object, "secret");
-		cJSON_AddItemToArray(list, object);
+		output_text(one, "fingerprint", digits);
+		output_row(one, rows, row);
+		cJSON_DeleteItemFromObject(one, "secret");
+		cJSON_AddItemToArray(list, one);
 	}
 	PQclear(rows);
-	return list;
-}
-
-/* What the webhook is, with the fingerprints of its valid secrets; one that is absent is fatal. */
-static cJSON *hook_json(struct db *db, int64_t webhook)
-{
-	cJSON *object = output_object();
-	PGresult *hook = hook_row(db, webhook);
-
-	output_row(object, hook, 0);
-	output_add(object, "secrets", secrets_json(db, webhook));
-	PQclear(hook);
+	output_add(object, "secrets", list);
 	return object;
 }
 
 static int edit_run(struct ctl *ctl)
 {
 	static const char *const states[] = { "enabled", "disabled" };
-	int64_t webhook = args_argument_id(&ctl->args);
+	int64_t webhook = args_coupon(&ctl->args);
 	const char *why = args_bytes(&ctl->args, "why", WHY_BYTES_MAX), *state;
 	struct db *db;
 
@@ -272,7 +244,7 @@ static int edit_run(struct ctl *ctl)
 		if (!db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
 			      postgres_text(state), postgres_text(why)))
 			hook_absent(webhook);
-		change_commit_keyed(db, ctl, output_object());
+		store_key_commit(db, ctl, output_object());
 		db_do(db, sql_query_webhook_wake);
 	}
 	output_say(hook_json(db, webhook), "webhook {webhook} is {state}\n",
@@ -283,7 +255,7 @@ static int edit_run(struct ctl *ctl)
 
 static int remove_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args);
+	int64_t webhook = args_coupon(&ctl->args);
 	struct db *db = store_changing_open(ctl, NULL);
 	cJSON *object = output_object();
 
@@ -300,7 +272,7 @@ static int remove_run(struct ctl *ctl)
 
 static int resend_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args), delivery = args_id(&ctl->args, "delivery");
+	int64_t webhook = args_coupon(&ctl->args), delivery = args_id(&ctl->args, "delivery");
 	struct db *db = store_changing_open(ctl, NULL);
 	PGresult *hook = hook_row(db, webhook), *rows;
 	cJSON *object = output_object();
@@ -347,7 +319,7 @@ static int list_run(struct ctl *ctl)
 
 static int show_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args);
+	int64_t webhook = args_coupon(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	cJSON *object = hook_json(db, webhook);
 	const cJSON *secret;
@@ -385,7 +357,7 @@ static int deliveries_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int is_waiting = args_has(args, "waiting"), is_failed = args_has(args, "failed");
-	int64_t webhook = args_argument_id(args), after = args_id(args, "after"),
+	int64_t webhook = args_coupon(args), after = args_id(args, "after"),
 		count = args_count(args, DELIVERIES_COUNT);
 	struct db *db;
 
@@ -407,33 +379,21 @@ static int deliveries_run(struct ctl *ctl)
 	return 0;
 }
 
-static void body_send(const struct ctl *ctl, const struct post_request *request,
-		      struct post_result *result)
-{
-	struct rules rules;
-	struct post *post;
-
-	rules_read(&rules, &ctl->config);
-	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
-	post = post_new(&rules, request, result);
-	if (post)
-		post_result(post, curl_easy_perform(post_handle(post)), result);
-	post_free(post);
-	curl_global_cleanup();
-}
-
 static int test_run(struct ctl *ctl)
 {
-	int64_t webhook = args_argument_id(&ctl->args);
+	int64_t webhook = args_coupon(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	PGresult *hook = hook_row(db, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
 	char message[4 + ULID_SIZE] = "msg_", *id = message + 4, now[CLOCK_RFC3339_SIZE], *body;
+	struct post_request request = { .url = column_text(hook, 0, "url"), .message = message };
 	struct text_buffer secrets = { 0 };
 	const char *key = args_text(&ctl->args, "key");
 	unsigned char digest[crypto_hash_sha256_BYTES];
 	struct post_result result;
 	cJSON *object = output_object();
+	struct rules rules;
+	struct post *post;
 	struct ulid ulid;
 
 	store_key_bind(db, ctl, NULL);
@@ -452,13 +412,18 @@ static int test_run(struct ctl *ctl)
 		       "[{\"specversion\":\"1.0\",\"id\":\"%s\",\"source\":\"/couponctl\","
 		       "\"type\":\"" TYPE "\",\"time\":\"%s\",\"data\":{\"webhook\":\"%lld\"}}]",
 		       id, clock_rfc3339(clock_wall_ms(), now), (long long)webhook) >= 0);
-	body_send(ctl,
-		  &(struct post_request){ .url = column_text(hook, 0, "url"),
-					  .secrets = secrets.data ? secrets.data : "",
-					  .message = message,
-					  .body = body },
-		  &result);
-	output_text(object, "url", column_text(hook, 0, "url"));
+
+	request.secrets = secrets.data ? secrets.data : "";
+	request.body = body;
+	rules_read(&rules, &ctl->config);
+	check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+	post = post_new(&rules, &request, &result);
+	if (post)
+		post_result(post, curl_easy_perform(post_handle(post)), &result);
+	post_free(post);
+	curl_global_cleanup();
+
+	output_text(object, "url", request.url);
 	output_text(object, "message", message);
 	output_bool(object, "delivered", post_is_delivered(&result));
 	if (result.status)
@@ -478,10 +443,10 @@ static int test_run(struct ctl *ctl)
 	return post_is_delivered(&result) ? CTL_DONE : CTL_FAILED;
 }
 
-#define SECRET_OPTIONS                                                                         \
-	OPTION("secret-file", "FILE",                                                          \
-	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes\n" \
-	       "      in base64; default: a new one"),                                         \
+#define SECRET_OPTIONS                                                                            \
+	OPTION("secret-file", "FILE",                                                             \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in\n" \
+	       "      base64; default: a new secret"),                                            \
 		KEY_OPTION, BY_OPTION
 
 static const struct command webhook_create_command = {
@@ -498,8 +463,8 @@ static const struct command webhook_create_command = {
 		       "      default 10000"),
 		SECRET_OPTIONS),
 	.summary = "send events to a URL from now on",
-	.detail = "Prints the id of the webhook and its secret. The secret is not printed again.\n"
-		  "Events are sent only of coupons that have them.",
+	.detail = "The command prints the id of the webhook and its secret, which is not printed\n"
+		  "again. Only campaigns with --events on have events.",
 };
 
 static const struct command webhook_rotate_command = {
@@ -508,12 +473,14 @@ static const struct command webhook_rotate_command = {
 	.argument = "ID",
 	.options = OPTIONS(
 		OPTION("overlap", "TIME",
-		       "for how long the secrets before stay valid: 90s, 30m, 24h, 7d; up to 30d;\n"
+		       "how long the secrets before stay valid: for example 90s, 30m, 24h, 7d; 0s "
+		       "to 30d;\n"
 		       "      default 24h"),
 		SECRET_OPTIONS),
 	.summary = "give a webhook a new secret",
-	.detail = "Prints the new secret; it is not printed again. Until the overlap ends every\n"
-		  "request has a signature with each secret.",
+	.detail =
+		"The command prints the new secret, which is not printed again. Until the overlap\n"
+		"ends, every request has a signature with each valid secret.",
 };
 
 static const struct command webhook_edit_command = {
@@ -522,13 +489,14 @@ static const struct command webhook_edit_command = {
 	.argument = "ID",
 	.options = OPTIONS(OPTION("state", "STATE", "enabled or disabled"),
 			   OPTION("why", "TEXT",
-				  "with --state disabled: shown by show, 1 to 500 bytes"),
+				  "with --state disabled: the reason, which webhook show prints, 1 "
+				  "to 500 bytes"),
 			   KEY_OPTION, BY_OPTION),
-	.summary = "send nothing to a webhook any more, or again, whoever disabled it",
-	.detail =
-		"Needs --state. While it is disabled, what is queued stays, and is tried at once\n"
-		"when it is enabled. Events that come meanwhile are not queued. Repeated, it\n"
-		"changes nothing else.",
+	.summary = "enable or disable a webhook, whoever disabled it",
+	.detail = "--state is required. While a webhook is disabled, its queue stays, and new "
+		  "events\n"
+		  "are not queued. When it is enabled, the queue is sent at once. Repeating the\n"
+		  "command changes nothing.",
 };
 
 static const struct command webhook_remove_command = {
@@ -536,19 +504,19 @@ static const struct command webhook_remove_command = {
 	.run = remove_run,
 	.argument = "ID",
 	.options = OPTIONS(BY_OPTION),
-	.summary = "remove a webhook with its secrets and all that is queued for it",
+	.summary = "remove a webhook with its secrets and its queue",
 };
 
 static const struct command webhook_resend_command = {
 	.name = "webhook show --resend",
 	.run = resend_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("resend", "try requests again that were given up"),
+	.options = OPTIONS(SWITCH("resend", "send requests again that were given up"),
 			   OPTION("delivery", "DELIVERY",
-				  "only this one; default: all that were given up"),
+				  "only this request; default: all that were given up"),
 			   KEY_OPTION, BY_OPTION),
-	.summary = "try requests again that were given up",
-	.detail = "Each has the same webhook-id as before, and all its attempts anew.",
+	.summary = "send requests again that were given up",
+	.detail = "Each request has the same webhook-id as before, and all its attempts anew.",
 };
 
 static const struct command webhook_list_command = {
@@ -556,16 +524,16 @@ static const struct command webhook_list_command = {
 	.run = list_run,
 	.options = OPTIONS(PAGE_OPTIONS("ID", "webhook", "all")),
 	.summary = "list the webhooks by id",
-	.detail = "Waiting and given up are requests, dropped are events.",
+	.detail = "The columns waiting and given up count requests; dropped counts events.",
 };
 
 static const struct command webhook_deliveries_command = {
 	.name = "webhook show --deliveries",
 	.run = deliveries_run,
 	.argument = "ID",
-	.options = OPTIONS(SWITCH("deliveries", "the requests that have not arrived instead"),
-			   SWITCH("waiting", "only those that are sent or tried again"),
-			   SWITCH("failed", "only those that were given up"),
+	.options = OPTIONS(SWITCH("deliveries", "list the requests that have not arrived instead"),
+			   SWITCH("waiting", "only requests that are sent or tried again"),
+			   SWITCH("failed", "only requests that were given up"),
 			   PAGE_OPTIONS("DELIVERY", "request", "20")),
 	.summary = "list the requests of a webhook that have not arrived, the oldest first",
 	.detail = "A request that has arrived is not kept.",
@@ -576,7 +544,7 @@ static const struct command webhook_show_command = {
 	.run = show_run,
 	.argument = "ID",
 	.modes = COMMANDS(&webhook_deliveries_command, &webhook_resend_command),
-	.summary = "show a webhook, its queue, and the fingerprints of its secrets",
+	.summary = "print a webhook, its queue, and the fingerprints of its secrets",
 };
 
 static const struct command webhook_test_command = {
@@ -585,13 +553,12 @@ static const struct command webhook_test_command = {
 	.argument = "ID",
 	.options = OPTIONS(
 		OPTION("key", "KEY",
-		       "1 to 255 bytes of printable ASCII: repeated with the same key, the "
-		       "event has\n"
-		       "      the same webhook-id")),
+		       "1 to 255 bytes of printable ASCII: repeated with the same key, the event "
+		       "has the\n"
+		       "      same webhook-id")),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
-	.detail =
-		"Also to a disabled webhook. It is sent by this program, not by a worker, by the\n"
-		"same settings, and is not repeated.",
+	.detail = "The webhook may be disabled. This program sends the event itself, with the\n"
+		  "settings of the workers, and does not repeat it.",
 };
 
 const struct command webhook_command = {
@@ -599,5 +566,5 @@ const struct command webhook_command = {
 	.subcommands = COMMANDS(&webhook_create_command, &webhook_list_command,
 				&webhook_show_command, &webhook_edit_command, &webhook_test_command,
 				&webhook_rotate_command, &webhook_remove_command),
-	.summary = "send events to endpoints of others, and see what has arrived",
+	.summary = "send events to the endpoints of others, and list what has not arrived",
 };

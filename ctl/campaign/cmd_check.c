@@ -1,6 +1,6 @@
 /*
- * couponctl check: whether a campaign is ready to open. It looks at what is needed when the users
- * come, and changes nothing.
+ * couponctl check: whether a campaign is ready to open. The command checks what is needed when the
+ * users come, and changes nothing.
  */
 #include "common/clock.h"
 #include "common/message/json.h"
@@ -59,32 +59,6 @@ static void verdict_add(struct readiness *ready, const char *check)
 	cJSON_AddItemToArray(ready->checks, object);
 }
 
-static void campaign_check(struct readiness *ready)
-{
-	const char *state = column_text(ready->row, 0, "state"),
-		   *valid_to = column_text(ready->row, 0, "valid_to");
-
-	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
-		json_sentence_add(ready->reasons, "it is %s: allowed is scheduled or issuing",
-				  state);
-	if (column_number(ready->row, 0, "postgresql.total") == 0)
-		json_sentence_add(ready->reasons, "its total is 0");
-	/* Texts of one format are in the order of their times. */
-	if (*valid_to && strcmp(valid_to, column_text(ready->row, 0, "begin")) <= 0)
-		json_sentence_add(ready->reasons,
-				  "its validity ends at %s, before it begins: nobody could use "
-				  "what it issues",
-				  valid_to);
-	verdict_add(ready, "campaign");
-}
-
-static void term_check(struct readiness *ready, const char *term, int64_t redis, int64_t postgres)
-{
-	if (redis != postgres)
-		json_sentence_add(ready->reasons, "its %s is %lld in Redis and %lld in PostgreSQL",
-				  term, (long long)redis, (long long)postgres);
-}
-
 static void redis_check(struct readiness *ready)
 {
 	struct redis_coupon c;
@@ -95,13 +69,24 @@ static void redis_check(struct readiness *ready)
 		json_sentence_add(ready->reasons,
 				  "Redis does not have it: is a coupon-worker running?");
 	} else {
-		term_check(ready, "version", c.version,
-			   column_number(ready->row, 0, "postgresql.version"));
-		term_check(ready, "total", c.total,
-			   column_number(ready->row, 0, "postgresql.total"));
-		term_check(ready, "limit", c.limit, column_number(ready->row, 0, "limit"));
-		term_check(ready, "generation", c.generation,
-			   column_number(ready->row, 0, "postgresql.generation"));
+		const struct {
+			const char *name;
+			int64_t redis, postgres;
+		} terms[] = {
+			{ "version", c.version,
+			  column_number(ready->row, 0, "postgresql.version") },
+			{ "total", c.total, column_number(ready->row, 0, "postgresql.total") },
+			{ "limit", c.limit, column_number(ready->row, 0, "limit") },
+			{ "generation", c.generation,
+			  column_number(ready->row, 0, "postgresql.generation") },
+		};
+
+		for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++)
+			if (terms[i].redis != terms[i].postgres)
+				json_sentence_add(ready->reasons,
+						  "its %s is %lld in Redis and %lld in PostgreSQL",
+						  terms[i].name, (long long)terms[i].redis,
+						  (long long)terms[i].postgres);
 		if (!redis_coupon_is_verified(ready->redis, &c))
 			json_sentence_add(ready->reasons,
 					  "no keeper has verified it on this Redis process");
@@ -113,55 +98,25 @@ static void redis_check(struct readiness *ready)
 	verdict_add(ready, "redis");
 }
 
-static void audit_check(struct readiness *ready)
-{
-	const char *word = audit_coupon(ready->ctl, ready->coupon);
-
-	if (strcmp(word, "PASS") != 0)
-		json_sentence_add(ready->reasons, "%s: see couponctl audit %lld", word,
-				  (long long)ready->coupon);
-	verdict_add(ready, "audit");
-}
-
-static void queue_check(struct readiness *ready)
-{
-	struct broker broker = { .url = ready->ctl->config.amqp_url };
-	struct broker_look look;
-
-	broker_look(&broker, &look);
-	if (!look.ok)
-		json_sentence_add(ready->reasons, "RabbitMQ cannot be queried: %s", broker.error);
-	else if (look.consumers == 0)
-		json_sentence_add(ready->reasons, "no coupon-worker consumes coupon.receive.queue");
-	rabbit_connection_close(broker.connection);
-	verdict_add(ready, "queue");
-}
-
-static void redis_setting_read(struct readiness *ready, const char *setting)
-{
-	const char *get[] = { "CONFIG", "GET", setting };
-	redisReply *reply = redis_client_call(ready->redis, 3, get);
-
-	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
-		durability_tell(&ready->durability, setting, reply->element[1]->str);
-	else if (reply)
-		durability_unknown(&ready->durability, DURABILITY_REDIS,
-				   "CONFIG GET returns nothing");
-	else
-		durability_unknown(&ready->durability, DURABILITY_REDIS,
-				   redis_client_error(ready->redis));
-	store_redis_check(ready->redis, redis_client_is_open(ready->redis));
-	freeReplyObject(reply);
-}
-
 static void durability_check(struct readiness *ready)
 {
 	PGresult *rows = db_ask(ready->db, sql_query_durability);
 	int has_sentinels = redis_url_has_sentinels(ready->ctl->config.redis_url);
 	const char *setting;
 
-	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++)
-		redis_setting_read(ready, setting);
+	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++) {
+		const char *get[] = { "CONFIG", "GET", setting };
+		redisReply *reply = redis_client_call(ready->redis, 3, get);
+
+		if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+			durability_tell(&ready->durability, setting, reply->element[1]->str);
+		else
+			durability_unknown(&ready->durability, DURABILITY_REDIS,
+					   reply ? "CONFIG GET returns nothing"
+						 : redis_client_error(ready->redis));
+		store_redis_check(ready->redis, redis_client_is_open(ready->redis));
+		freeReplyObject(reply);
+	}
 	for (int row = 0; row < PQntuples(rows); row++)
 		durability_tell(&ready->durability, column_text(rows, row, "name"),
 				column_text(rows, row, "setting"));
@@ -193,43 +148,70 @@ static int64_t clock_ahead_ms(struct readiness *ready, int is_redis)
 	return ahead_ms;
 }
 
-/* A campaign opens by the clock of Redis; its keeper and its operators go by the others. */
-static void clocks_check(struct readiness *ready)
-{
-	int64_t redis_ms = clock_ahead_ms(ready, 1), postgres_ms = clock_ahead_ms(ready, 0);
-
-	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
-		json_sentence_add(ready->reasons,
-				  "the clock of Redis differs from this machine's by %lld ms",
-				  (long long)redis_ms);
-	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
-		json_sentence_add(ready->reasons,
-				  "the clock of Redis differs from PostgreSQL's by %lld ms",
-				  (long long)(redis_ms - postgres_ms));
-	verdict_add(ready, "clocks");
-}
-
 static int check_run(struct ctl *ctl)
 {
-	struct durability durability = { .is_acknowledged = durability_is_acknowledged(
-						 &ctl->config) };
 	struct readiness ready = { .ctl = ctl,
-				   .durability = durability,
+				   .durability.is_acknowledged = durability_is_acknowledged(
+					   &ctl->config),
 				   .coupon = args_coupon(&ctl->args),
 				   .db = store_postgres_open(ctl),
 				   .redis = store_redis_open(ctl),
 				   .as_json = args_has(&ctl->args, "json"),
 				   .checks = cJSON_CreateArray(),
 				   .reasons = cJSON_CreateArray() };
+	struct broker broker = { .url = ctl->config.amqp_url };
+	const char *state, *valid_to, *verdict;
+	int64_t redis_ms, postgres_ms;
 	cJSON *object = output_object();
+	struct broker_look look;
 
 	ready.row = store_coupon_row(ready.db, sql_query_coupon_show, ready.coupon);
-	campaign_check(&ready);
+	state = column_text(ready.row, 0, "state");
+	valid_to = column_text(ready.row, 0, "valid_to");
+	if (strcmp(state, "scheduled") != 0 && strcmp(state, "issuing") != 0)
+		json_sentence_add(ready.reasons, "it is %s: allowed is scheduled or issuing",
+				  state);
+	if (column_number(ready.row, 0, "postgresql.total") == 0)
+		json_sentence_add(ready.reasons, "its total is 0");
+	/* Texts of one format are in the order of their times. */
+	if (*valid_to && strcmp(valid_to, column_text(ready.row, 0, "begin")) <= 0)
+		json_sentence_add(ready.reasons,
+				  "its validity ends at %s, before it begins: nobody could use "
+				  "what it issues",
+				  valid_to);
+	verdict_add(&ready, "campaign");
+
 	redis_check(&ready);
-	audit_check(&ready);
-	queue_check(&ready);
+
+	verdict = audit_coupon(ctl, ready.coupon);
+	if (strcmp(verdict, "PASS") != 0)
+		json_sentence_add(ready.reasons, "%s: see couponctl audit %lld", verdict,
+				  (long long)ready.coupon);
+	verdict_add(&ready, "audit");
+
+	broker_look(&broker, &look);
+	if (!look.ok)
+		json_sentence_add(ready.reasons, "RabbitMQ cannot be queried: %s", broker.error);
+	else if (look.consumers == 0)
+		json_sentence_add(ready.reasons, "no coupon-worker consumes coupon.receive.queue");
+	rabbit_connection_close(broker.connection);
+	verdict_add(&ready, "queue");
+
 	durability_check(&ready);
-	clocks_check(&ready);
+
+	/* A campaign opens by the clock of Redis; its keeper and operators read the others. */
+	redis_ms = clock_ahead_ms(&ready, 1);
+	postgres_ms = clock_ahead_ms(&ready, 0);
+	if (llabs(redis_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready.reasons,
+				  "the clock of Redis differs from this machine's by %lld ms",
+				  (long long)redis_ms);
+	if (llabs(redis_ms - postgres_ms) > CLOCKS_DIFFER_MS)
+		json_sentence_add(ready.reasons,
+				  "the clock of Redis differs from PostgreSQL's by %lld ms",
+				  (long long)(redis_ms - postgres_ms));
+	verdict_add(&ready, "clocks");
+
 	output_id(object, "coupon", ready.coupon);
 	output_bool(object, "ready", ready.failed_n == 0);
 	output_add(object, "checks", ready.checks);
@@ -249,10 +231,13 @@ const struct command check_command = {
 	.run = check_run,
 	.argument = "ID",
 	.summary = "check that a campaign is ready to open",
-	.detail = "Whether it is scheduled or issuing; Redis has the same terms and is verified;\n"
-		  "couponctl audit passes; the queue is there and workers consume it; Redis and\n"
-		  "PostgreSQL are set to keep what they confirm; and their clocks agree with this\n"
-		  "machine's within 0.5 s. A Redis that does not show its settings is a warning,\n"
-		  "until COUPON_REDIS_DURABILITY=acknowledged. Nothing is changed. The exit\n"
-		  "status is 1 if it is not ready, with the reasons.",
+	.detail =
+		"The campaign is ready if it is scheduled or issuing; Redis has the same terms "
+		"and\n"
+		"is verified; couponctl audit passes; the queue exists and workers consume it;\n"
+		"Redis and PostgreSQL are set to keep what they confirm; and their clocks and\n"
+		"that of this machine agree within 0.5 s. A Redis that does not show its settings\n"
+		"causes a warning, unless COUPON_REDIS_DURABILITY=acknowledged. Nothing is\n"
+		"changed. If the campaign is not ready, the command prints the reasons, and the\n"
+		"exit status is 1.",
 };

@@ -1,7 +1,7 @@
 /*
- * couponctl key. A change is committed in PostgreSQL, and then written to Redis; should that fail,
- * the keeper completes it. A secret is printed as soon as its hash is committed; docs/lifecycle.md
- * says what to do when the command dies in between.
+ * couponctl key: API keys. A change is committed in PostgreSQL, and then written to Redis; if that
+ * fails, the keeper completes it. A secret is printed as soon as its hash is committed;
+ * docs/lifecycle.md says what to do when the command dies in between.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -38,7 +38,7 @@ static const char *const roles[] = {
 
 /* ---- both stores */
 
-/* What PostgreSQL has changed that Redis does not have. Returns NULL, or why Redis has not. */
+/* Writes to Redis what PostgreSQL has changed. Returns NULL, or why Redis does not have it. */
 static const char *redis_tell(struct db *db, struct redis_client *redis)
 {
 	PGresult *counts = db_ask(db, sql_query_change_counts);
@@ -70,7 +70,10 @@ static const char *redis_tell(struct db *db, struct redis_client *redis)
 	return NULL;
 }
 
-/* Returns the exit status. `is_waited`: until gateways know the change. */
+/*
+ * Ends a change that Redis has, or does not have because of `why`. `is_waited`: waits until
+ * gateways know the change. Returns the exit status.
+ */
 static int change_end(struct db *db, struct redis_client *redis, const char *why, int is_waited)
 {
 	int status = 0;
@@ -87,7 +90,7 @@ static int change_end(struct db *db, struct redis_client *redis, const char *why
 	return why ? CTL_NOT_IN_REDIS : status;
 }
 
-/* Both stores, for a change that must not be made from an earlier state. */
+/* Opens both stores for a change, which must not be based on an earlier state. */
 static struct db *changing_open(const struct ctl *ctl, struct redis_client **redis)
 {
 	struct db *db = store_changing_open(ctl, redis);
@@ -101,14 +104,7 @@ static struct db *changing_open(const struct ctl *ctl, struct redis_client **red
 
 /* ---- texts */
 
-static void id_make(char id[KEY_ID_LEN + 1])
-{
-	for (int i = 0; i < KEY_ID_LEN; i++)
-		id[i] = KEY_ID_DIGITS[randombytes_uniform(sizeof(KEY_ID_DIGITS) - 1)];
-	id[KEY_ID_LEN] = '\0';
-}
-
-/* A new text for this id, and its hash. */
+/* Makes a new secret text of the key, and its hash. */
 static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE])
 {
 	unsigned char secret[KEY_SECRET_BYTES], digest[SHA256_DIGEST_LENGTH];
@@ -122,7 +118,10 @@ static void text_make(const char *id, char text[TEXT_SIZE], char hash[HASH_SIZE]
 	OPENSSL_cleanse(secret, sizeof(secret));
 }
 
-/* Prints it as the only line of standard output, and forgets it. `else_do`: where that failed. */
+/*
+ * Prints the text as the only line of standard output, and forgets it. `else_do`: what an operator
+ * is to do if that fails.
+ */
 static void text_print(const struct args *args, char text[TEXT_SIZE], const char *id,
 		       const char *else_do)
 {
@@ -143,19 +142,16 @@ static void text_print(const struct args *args, char text[TEXT_SIZE], const char
 }
 
 /*
- * Takes --key in the transaction that it begins. Whether the command was done before: then its key
- * is printed, without the secret, which is stored nowhere, and the command has ended.
+ * Begins a transaction and takes --key in it. Returns whether the command was done before: then the
+ * key is printed without the secret, which is stored nowhere, and the command is done.
  */
 static int done_before(struct db *db, const struct ctl *ctl)
 {
-	cJSON *before;
+	cJSON *before = store_key_begin(db, ctl);
 	const char *id;
 
-	db_run(db, "BEGIN");
-	before = store_key_take(db, ctl, NULL);
 	if (!before)
 		return 0;
-	db_run(db, "ROLLBACK");
 	id = cJSON_GetStringValue(cJSON_GetObjectItem(before, "key"));
 	output_made("key %s was made before", id);
 	fprintf(stderr,
@@ -166,19 +162,17 @@ static int done_before(struct db *db, const struct ctl *ctl)
 	return 1;
 }
 
-/* Commits the change, and with it what --key is answered when it comes again. */
+/* Commits the change, and with it the answer to a repetition with the same --key. */
 static void change_commit_keyed(struct db *db, const struct ctl *ctl, const char *id)
 {
 	cJSON *object = output_object();
 
 	output_text(object, "key", id);
 	output_null(object, "secret");
-	store_key_answer(db, ctl, object);
-	cJSON_Delete(object);
-	db_run(db, "COMMIT");
+	store_key_commit(db, ctl, object);
 }
 
-/* The argument. A whole text may be given by mistake: then it must not be printed. */
+/* The argument. If a whole secret text was given by mistake, it must not be printed. */
 static const char *id_argument(const struct args *args)
 {
 	const char *id = args->argument;
@@ -222,7 +216,7 @@ static void roles_read(const struct args *args, struct postgres_array *array)
 	free(copy);
 }
 
-/* NULL of SQL: every one. */
+/* The ids of --coupons; NULL of SQL: every coupon. */
 static struct postgres_argument coupons_read(const struct args *args, struct postgres_array *array)
 {
 	const char *given = args_text(args, "coupons");
@@ -240,7 +234,7 @@ static struct postgres_argument coupons_read(const struct args *args, struct pos
 	return given ? postgres_array(array) : postgres_text(NULL);
 }
 
-/* NULL of SQL: those of --coupons, if it is given none, else every one. */
+/* The names of --budgets. NULL of SQL: no budget if --coupons is given, otherwise every one. */
 static struct postgres_argument budgets_read(const struct args *args, struct postgres_array *array)
 {
 	const char *given = args_text(args, "budgets");
@@ -264,21 +258,6 @@ static struct postgres_argument budgets_read(const struct args *args, struct pos
 	return given ? postgres_array(array) : postgres_text(NULL);
 }
 
-/* NULL of SQL: never. */
-static struct postgres_argument expiry_read(const struct args *args)
-{
-	const char *given = args_text(args, "expires");
-	int64_t wall_ms;
-
-	if (!given)
-		return postgres_text(NULL);
-	if (rfc3339_parse(given, &wall_ms) || wall_ms <= clock_wall_ms())
-		args_fail("--expires is \"%s\": allowed is a time in the future as "
-			  "2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00",
-			  given);
-	return postgres_number(wall_ms);
-}
-
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
@@ -288,12 +267,20 @@ static int create_run(struct ctl *ctl)
 			      budget_array = { .type = POSTGRES_TEXT };
 	struct postgres_argument coupons = coupons_read(args, &coupon_array),
 				 budgets = budgets_read(args, &budget_array),
-				 expires = expiry_read(args);
-	int64_t rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
+				 expires = postgres_text(NULL); /* never */
+	const char *expiry = args_text(args, "expires");
+	int64_t expires_ms, rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
 	char id[KEY_ID_LEN + 1], text[TEXT_SIZE], hash[HASH_SIZE];
 	struct redis_client *redis;
 	struct db *db;
 
+	if (expiry) {
+		if (rfc3339_parse(expiry, &expires_ms) || expires_ms <= clock_wall_ms())
+			args_fail("--expires is \"%s\": allowed is a time in the future as "
+				  "2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00",
+				  expiry);
+		expires = postgres_number(expires_ms);
+	}
 	if (!*name || strlen(name) > KEY_NAME_MAX || strspn(name, KEY_NAME_BYTES) != strlen(name))
 		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
 			  name, KEY_NAME_MAX);
@@ -301,7 +288,10 @@ static int create_run(struct ctl *ctl)
 	db = changing_open(ctl, &redis);
 	if (done_before(db, ctl))
 		return change_end(db, redis, redis_tell(db, redis), 0);
-	id_make(id);
+
+	for (int i = 0; i < KEY_ID_LEN; i++)
+		id[i] = KEY_ID_DIGITS[randombytes_uniform(sizeof(KEY_ID_DIGITS) - 1)];
+	id[KEY_ID_LEN] = '\0';
 	text_make(id, text, hash);
 	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
 		      postgres_array(&role_array), coupons, budgets, expires,
@@ -337,18 +327,34 @@ static int rotate_run(struct ctl *ctl)
 	return change_end(db, redis, redis_tell(db, redis), 1);
 }
 
-/*
- * Redis may have the key alone, or a later state of others: a PostgreSQL that was put back takes it
- * from there, before this change takes a number of one that was lost.
- */
-static void lost_restore(struct db *db, struct redis_client *redis, const char *id)
+/* Also works without Redis, and while PostgreSQL is behind Redis: a revocation must not wait. */
+static int revoke_run(struct ctl *ctl)
 {
-	PGresult *row = db_ask(db, sql_query_key_list, postgres_text(id), postgres_text(NULL),
-			       postgres_text(NULL));
+	const char *id = id_argument(&ctl->args), *why = NULL;
+	struct redis_client *redis;
+	struct db *db;
 	struct key_counts counts;
+	PGresult *row;
 	int64_t n;
+	int status;
 
-	if (PQntuples(row) == 0 || keys_ahead(db, redis) > 0) {
+	args_ask(&ctl->args, "Key %s will be revoked for ever: who uses it is refused at once.",
+		 id);
+	redis = redis_client_new(ctl->config.redis_url, NULL);
+	db = store_postgres_open(ctl);
+	/* Redis of another installation ends the process. */
+	if (redis_client_open(redis) || behind_read(db, redis) < 0)
+		why = redis_client_error(redis);
+	store_by_set(db, ctl);
+	store_key_bind(db, ctl, NULL);
+
+	/*
+	 * Only Redis may have the key, or a later state of other keys: a PostgreSQL that was put
+	 * back gets them from there, before this change takes the number of one that was lost.
+	 */
+	row = db_ask(db, sql_query_key_list, postgres_text(id), postgres_text(NULL),
+		     postgres_text(NULL));
+	if (!why && (PQntuples(row) == 0 || keys_ahead(db, redis) > 0)) {
 		db_run(db, "BEGIN");
 		keys_restore(db, redis, &counts, NULL, NULL);
 		db_run(db, "COMMIT");
@@ -361,28 +367,7 @@ static void lost_restore(struct db *db, struct redis_client *redis, const char *
 				(long long)n);
 	}
 	PQclear(row);
-}
 
-/* Works with PostgreSQL alone, and while it is behind Redis: a revocation must not wait. */
-static int revoke_run(struct ctl *ctl)
-{
-	const char *id = id_argument(&ctl->args), *why = NULL;
-	struct redis_client *redis;
-	struct db *db;
-	PGresult *row;
-	int status;
-
-	args_ask(&ctl->args, "Key %s will be revoked for ever: who uses it is refused at once.",
-		 id);
-	redis = redis_client_new(ctl->config.redis_url, NULL);
-	db = store_postgres_open(ctl);
-	/* Redis of another installation ends the process. */
-	if (redis_client_open(redis) || behind_read(db, redis) < 0)
-		why = redis_client_error(redis);
-	store_by_set(db, ctl);
-	store_key_bind(db, ctl, NULL);
-	if (!why)
-		lost_restore(db, redis, id);
 	if (!db_value(db, sql_query_key_revoke, postgres_text(id)))
 		log_fatal_as(why ? CTL_AWAY : CTL_ABSENT, "there is no key %s%s", id,
 			     why ? " in PostgreSQL, and Redis cannot be read" : "");
@@ -433,20 +418,25 @@ static const struct command key_create_command = {
 	.name = "key create",
 	.run = create_run,
 	.options = OPTIONS(
-		OPTION("name", "NAME", "whose it is: 1 to 64 letters, digits, '.', '_' and '-'"),
-		OPTION_LIST("role", roles, "what it may do, separated by commas"),
+		OPTION("name", "NAME",
+		       "the name of the client: 1 to 64 letters, digits, '.', '_' and '-'"),
+		OPTION_LIST("role", roles, "what the key may do, separated by commas"),
 		OPTION("coupons", "LIST",
 		       "only these coupons, ids separated by commas; default: every one"),
 		OPTION("budgets", "LIST",
 		       "with --coupons: these budgets too, names separated by commas; default: "
 		       "none"),
-		OPTION("expires", "TIME", "as 2026-11-21T12:00:00Z; default: never"),
-		OPTION("rate", "N", "at most N requests per second, 1 to 1000000; default: any"),
+		OPTION("expires", "TIME",
+		       "when the key ends, for example 2026-11-21T12:00:00Z; default: never"),
+		OPTION("rate", "N",
+		       "at most N requests per second, 1 to 1000000; default: no limit"),
 		KEY_OPTION, BY_OPTION),
-	.summary = "make an API key, and print it",
-	.detail = "Prints only the key, " KEY_PREFIX
-		  "ID_SECRET; it is not printed again, and stored\n"
-		  "nowhere: repeated with --key, only its id is printed. Needs --name and --role.",
+	.summary = "create an API key, and print it",
+	.detail =
+		"--name and --role are required. The command prints only the key, " KEY_PREFIX
+		"ID_SECRET.\n"
+		"The secret is stored nowhere and is not printed again: repeated with --key, the\n"
+		"command prints only the id.",
 };
 
 static const struct command key_list_command = {
@@ -460,7 +450,7 @@ static const struct command key_show_command = {
 	.name = "key show",
 	.run = show_run,
 	.argument = "ID",
-	.summary = "show an API key",
+	.summary = "print an API key without its secret",
 };
 
 static const struct command key_revoke_command = {
@@ -468,8 +458,10 @@ static const struct command key_revoke_command = {
 	.run = revoke_run,
 	.argument = "ID",
 	.options = OPTIONS(KEY_OPTION, YES_OPTION, BY_OPTION),
-	.summary = "revoke an API key, for ever",
-	.detail = "Also while Redis is away, or PostgreSQL is behind it. Asks first on a terminal.",
+	.summary = "revoke an API key for ever",
+	.detail = "The command works while Redis is away, and while PostgreSQL is behind Redis. On "
+		  "a\n"
+		  "terminal, it asks first.",
 };
 
 static const struct command key_rotate_command = {
@@ -477,18 +469,21 @@ static const struct command key_rotate_command = {
 	.run = rotate_run,
 	.argument = "ID",
 	.options = OPTIONS(OPTION("overlap", "TIME",
-				  "for how long the secret before stays good: 90s, 30m, 24h, 7d; "
-				  "up to 30d;\n"
+				  "how long the secret before stays valid: for example 90s, 30m, "
+				  "24h, 7d; 0s to 30d;\n"
 				  "      default 24h"),
 			   KEY_OPTION, BY_OPTION),
 	.summary = "give an API key a new secret, and print the key",
-	.detail = "Prints only the key, with the same id; it is not printed again. Only the last\n"
-		  "secret before has an overlap: another rotation ends that of the first at once.",
+	.detail =
+		"The command prints only the key, with the same id and the new secret, which is "
+		"not\n"
+		"printed again. Only the last secret before has an overlap: another rotation ends\n"
+		"the secrets before that one at once.",
 };
 
 const struct command key_command = {
 	.name = "key",
 	.subcommands = COMMANDS(&key_create_command, &key_list_command, &key_show_command,
 				&key_rotate_command, &key_revoke_command),
-	.summary = "make, list, rotate and revoke API keys",
+	.summary = "create, list, rotate and revoke API keys",
 };

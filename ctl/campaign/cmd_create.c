@@ -1,8 +1,8 @@
 /*
  * couponctl create and edit: the terms of a campaign as the command line gives them. A new campaign
- * is a draft: clients cannot see drafts. edit changes terms also while the campaign issues:
- * PostgreSQL gets the new ones, then Redis; a lower limit is applied to Redis first, as a lower
- * total is (change.c).
+ * is a draft, which clients cannot see. edit changes terms also while the campaign issues:
+ * PostgreSQL gets the new terms, then Redis. A lower limit is applied to Redis first, as a lower
+ * total is (cmd_stock.c).
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -25,68 +25,43 @@
 #define NONE "none"   /* instead of a value: removes what the coupon has */
 #define NOW "now"     /* instead of a time */
 
-#define TERMS_OPTIONS                                                                             \
-	OPTION("name", "NAME", "its name, 1 to 200 characters"),                                  \
-		OPTION("limit", "N", "coupons for each user, 1 to 100; of a new coupon 1"),       \
-		OPTION_OR_NONE("begin", "T", "nothing is issued before; default: no begin"),      \
-		OPTION_OR_NONE("end", "T", "nothing is issued from then on; default: no end"),    \
-		OPTION_OR_NONE(                                                                   \
-			"valid-days", "N",                                                        \
-			"a user's coupon is valid for N days of 24 hours, counted from the "      \
-			"receive"),                                                               \
-		OPTION_OR_NONE("valid-from", "T", "a user's coupon is valid from this time"),     \
-		OPTION_OR_NONE(                                                                   \
-			"valid-to", "T",                                                          \
-			"and until this time; default: valid from the receive, without an end"),  \
-		OPTION_OR_NONE("amount-off", ARGS_MONEY, "discount: an amount of --currency"),    \
-		OPTION_OR_NONE("percent-off", "P", "discount: 0.01 to 100 percent"),              \
-		OPTION("cap", ARGS_MONEY, "the most that --percent-off takes off"),               \
-		OPTION("threshold", ARGS_MONEY,                                                   \
-		       "the discount is for purchases of at least AMOUNT"),                       \
-		OPTION("currency", "CODE",                                                        \
-		       "three capital letters as of ISO 4217, for example EUR"),                  \
-		OPTION_OR_NONE("budget", "NAME",                                                  \
-			       "the budget that the discount is taken from, in its currency"),    \
-		OPTION_OR_NONE("metadata", "JSON",                                                \
-			       "a JSON object of at most 4096 bytes, for other systems"),         \
-		OPTION("void-returns", "yes|no",                                                  \
-		       "a voided receive gives back its stock and its user's slot; default yes"), \
-		OPTION("events", "on|off",                                                        \
-		       "publish events of the campaign and its receives; default off")
+#define TERMS_OPTIONS                                                                              \
+	OPTION("name", "NAME", "the name, 1 to 200 characters"),                                   \
+		OPTION("limit", "N", "coupons for each user, 1 to 100; default for a new one: 1"), \
+		OPTION_OR_NONE("begin", "T",                                                       \
+			       "nothing is issued before this time; default: no begin"),           \
+		OPTION_OR_NONE("end", "T",                                                         \
+			       "nothing is issued from this time on; default: no end"),            \
+		OPTION_OR_NONE("valid-days", "N",                                                  \
+			       "a user's coupon is valid for N days of 24 hours from the "         \
+			       "receive, 1 to 36500"),                                             \
+		OPTION_OR_NONE("valid-from", "T", "a user's coupon is valid from this time"),      \
+		OPTION_OR_NONE("valid-to", "T",                                                    \
+			       "a user's coupon is valid until this time; default: from the "      \
+			       "receive, without an end"),                                         \
+		OPTION_OR_NONE("amount-off", ARGS_MONEY, "discount: an amount in --currency"),     \
+		OPTION_OR_NONE("percent-off", "P", "discount: 0.01 to 100 percent"),               \
+		OPTION("cap", ARGS_MONEY, "the most that --percent-off takes off"),                \
+		OPTION("threshold", ARGS_MONEY,                                                    \
+		       "the discount is for purchases of at least this amount"),                   \
+		OPTION("currency", "CODE",                                                         \
+		       "three capital letters as of ISO 4217, for example EUR"),                   \
+		OPTION_OR_NONE("budget", "NAME",                                                   \
+			       "the budget, in the same currency, that pays for the discount"),    \
+		OPTION_OR_NONE("metadata", "JSON",                                                 \
+			       "a JSON object of at most 4096 bytes, for other systems"),          \
+		OPTION("void-returns", "yes|no",                                                   \
+		       "whether a voided receive gives back its stock and its user's slot; "       \
+		       "default yes"),                                                             \
+		OPTION("events", "on|off",                                                         \
+		       "whether events of the campaign and its receives are published; "           \
+		       "default off")
 
 static int is_word(const struct args *args, const char *name, const char *word)
 {
 	const char *value = args_text(args, name);
 
 	return value && strcmp(value, word) == 0;
-}
-
-static size_t utf8_characters(const char *text)
-{
-	size_t n = 0;
-
-	for (; *text; text++)
-		n += (*text & 0xc0) != 0x80;
-	return n;
-}
-
-static void name_read(const struct args *args, cJSON *terms)
-{
-	const char *name = args_text(args, "name");
-
-	if (!name)
-		return;
-	if (!*name || utf8_characters(name) > NAME_CHARACTERS_MAX)
-		args_fail("--name is \"%s\": allowed are 1 to %d characters", name,
-			  NAME_CHARACTERS_MAX);
-	output_text(terms, "name", name);
-}
-
-static void number_read(const struct args *args, cJSON *terms, const char *option,
-			const char *column, int64_t least, int64_t most)
-{
-	if (args_has(args, option))
-		output_number(terms, column, args_number(args, option, least, most, 0));
 }
 
 /* The time, or `fallback_ms` when none is given. */
@@ -122,7 +97,7 @@ static int64_t time_read(const struct args *args, cJSON *terms, const char *opti
 	return wall_ms;
 }
 
-/* `option` is the end of what begins at `begin`. */
+/* Refuses the end of `option` unless it is after the begin, that of the option `begin`. */
 static void order_check(const struct args *args, const char *begin, int64_t begin_ms,
 			const char *option, int64_t end_ms)
 {
@@ -131,20 +106,13 @@ static void order_check(const struct args *args, const char *begin, int64_t begi
 			  args_text(args, option), begin, args_text(args, begin));
 }
 
-static void window_read(const struct args *args, cJSON *terms)
-{
-	int64_t begin_ms = time_read(args, terms, "begin", "begin_at"),
-		end_ms = time_read(args, terms, "end", "end_at");
-
-	order_check(args, "begin", begin_ms, "end", end_ms);
-}
-
 static int has_validity(const struct args *args)
 {
 	return args_has(args, "valid-days") || args_has(args, "valid-from") ||
 	       args_has(args, "valid-to");
 }
 
+/* Sets the columns that have no value to null. */
 static void columns_clear(cJSON *terms, const char *const *columns, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -152,7 +120,7 @@ static void columns_clear(cJSON *terms, const char *const *columns, size_t n)
 			output_null(terms, columns[i]);
 }
 
-/* Days, or two dates: what is given replaces the others. */
+/* The validity is a number of days or two dates. What is given replaces the whole validity. */
 static void validity_read(const struct args *args, cJSON *terms)
 {
 	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
@@ -160,8 +128,9 @@ static void validity_read(const struct args *args, cJSON *terms)
 
 	if (!has_validity(args))
 		return;
-	if (!is_word(args, "valid-days", NONE))
-		number_read(args, terms, "valid-days", "valid_days", 1, VALID_DAYS_MAX);
+	if (args_has(args, "valid-days") && !is_word(args, "valid-days", NONE))
+		output_number(terms, "valid_days",
+			      args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0));
 	from_ms = time_read(args, terms, "valid-from", "valid_from");
 	to_ms = time_read(args, terms, "valid-to", "valid_to");
 	if (!from_ms != !to_ms)
@@ -175,25 +144,6 @@ static void validity_read(const struct args *args, cJSON *terms)
 	columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
 }
 
-/* Percent with at most two digits after the point. */
-static void percent_read(const struct args *args, cJSON *terms)
-{
-	const char *text = args_text(args, "percent-off");
-	size_t whole, digits;
-
-	if (!text)
-		return;
-	whole = strspn(text, "0123456789");
-	digits = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
-	if (whole < 1 || whole > 3 || digits > 2 || (text[whole] == '.' && digits < 1) ||
-	    text[whole + digits + (digits > 0)] || strtod(text, NULL) <= 0 ||
-	    strtod(text, NULL) > 100)
-		args_fail("--percent-off is \"%s\": allowed is 0.01 to 100, with at most two "
-			  "digits after the point",
-			  text);
-	output_text(terms, "percent_off", text);
-}
-
 static void money_read(const struct args *args, cJSON *terms, const char *option,
 		       const char *column)
 {
@@ -201,20 +151,7 @@ static void money_read(const struct args *args, cJSON *terms, const char *option
 		output_number(terms, column, args_money(args, option, args_currency(args), 1));
 }
 
-static void discount_check(const struct args *args)
-{
-	if (args_has(args, "amount-off") && args_has(args, "percent-off"))
-		args_fail("--percent-off is \"%s\": not allowed together with --amount-off",
-			  args_text(args, "percent-off"));
-	if (args_has(args, "cap") && !args_has(args, "percent-off"))
-		args_fail("--cap is \"%s\": allowed only together with --percent-off",
-			  args_text(args, "cap"));
-	if (!args_has(args, "currency") &&
-	    (args_has(args, "amount-off") || args_has(args, "cap") || args_has(args, "threshold")))
-		args_fail("--amount-off, --cap and --threshold need --currency");
-}
-
-/* What is given is the whole discount: it replaces the one that the coupon has. */
+/* The options of the discount replace the whole discount of the coupon. */
 static void discount_read(const struct args *args, cJSON *terms)
 {
 	static const char *const options[] = { "amount-off", "percent-off", "cap", "threshold",
@@ -222,35 +159,50 @@ static void discount_read(const struct args *args, cJSON *terms)
 				 *const columns[] = { "amount_off", "percent_off", "cap",
 						      "threshold", "currency" };
 	const size_t n = sizeof(options) / sizeof(options[0]);
+	const char *percent = args_text(args, "percent-off");
 	int is_given = 0;
 
 	for (size_t i = 0; i < n; i++)
 		is_given |= args_has(args, options[i]);
 	if (!is_given)
 		return;
-	if (!is_word(args, "amount-off", NONE) && !is_word(args, "percent-off", NONE)) {
-		discount_check(args);
-		money_read(args, terms, "amount-off", "amount_off");
-		percent_read(args, terms);
-		money_read(args, terms, "cap", "cap");
-		money_read(args, terms, "threshold", "threshold");
-		if (args_has(args, "currency"))
-			output_text(terms, "currency", args_currency(args));
+	if (is_word(args, "amount-off", NONE) || is_word(args, "percent-off", NONE)) {
+		columns_clear(terms, columns, n);
+		return;
 	}
+
+	if (args_has(args, "amount-off") && percent)
+		args_fail("--percent-off is \"%s\": not allowed together with --amount-off",
+			  percent);
+	if (args_has(args, "cap") && !percent)
+		args_fail("--cap is \"%s\": allowed only together with --percent-off",
+			  args_text(args, "cap"));
+	if (!args_has(args, "currency") &&
+	    (args_has(args, "amount-off") || args_has(args, "cap") || args_has(args, "threshold")))
+		args_fail("--amount-off, --cap and --threshold need --currency");
+
+	money_read(args, terms, "amount-off", "amount_off");
+	if (percent) {
+		size_t whole = strspn(percent, "0123456789");
+		size_t digits = percent[whole] == '.' ? strspn(percent + whole + 1, "0123456789")
+						      : 0;
+
+		if (whole < 1 || whole > 3 || digits > 2 || (percent[whole] == '.' && digits < 1) ||
+		    percent[whole + digits + (digits > 0)] || strtod(percent, NULL) <= 0 ||
+		    strtod(percent, NULL) > 100)
+			args_fail("--percent-off is \"%s\": allowed is 0.01 to 100, with at most "
+				  "two digits after the point",
+				  percent);
+		output_text(terms, "percent_off", percent);
+	}
+	money_read(args, terms, "cap", "cap");
+	money_read(args, terms, "threshold", "threshold");
+	if (args_has(args, "currency"))
+		output_text(terms, "currency", args_currency(args));
 	columns_clear(terms, columns, n);
 }
 
-static void budget_read(const struct args *args, cJSON *terms)
-{
-	const char *name = args_text(args, "budget");
-
-	if (name && !*name)
-		args_fail("--budget is \"\": allowed is the name of a budget, and none");
-	if (name)
-		output_text(terms, "budget", is_word(args, "budget", NONE) ? NULL : name);
-}
-
-/* Also where they are escaped: other systems print them. */
+/* Whether no text in the value has control characters, not even escaped: other systems print it. */
 static int texts_are_plain(const cJSON *value)
 {
 	const cJSON *member;
@@ -267,7 +219,7 @@ static int texts_are_plain(const cJSON *value)
 	return 1;
 }
 
-/* PostgreSQL keeps all digits of a number, but not of any. `text` is JSON. */
+/* Whether a number in the JSON text has an exponent that PostgreSQL does not accept. */
 static int has_wide_number(const char *text)
 {
 	int is_string = 0;
@@ -331,19 +283,39 @@ static void choice_read(const struct args *args, cJSON *terms, const char *optio
 }
 
 /*
- * The terms that are given, as an object with columns of the table coupon; cJSON_Delete() follows.
- * `total` is not among them. What is wrong with one ends the process.
+ * The terms that are given, without the total, as an object with columns of the table coupon;
+ * cJSON_Delete() follows. An invalid term ends the process.
  */
 static cJSON *terms_read(const struct args *args)
 {
+	const char *name = args_text(args, "name"), *budget = args_text(args, "budget");
 	cJSON *terms = output_object();
+	int64_t begin_ms, end_ms;
+	size_t characters = 0;
 
-	name_read(args, terms);
-	number_read(args, terms, "limit", "user_limit", 1, RECEIVE_SLOT_MAX);
-	window_read(args, terms);
+	if (name) {
+		for (const char *c = name; *c; c++)
+			characters += (*c & 0xc0) != 0x80; /* the first byte of a character */
+		if (characters < 1 || characters > NAME_CHARACTERS_MAX)
+			args_fail("--name is \"%s\": allowed are 1 to %d characters", name,
+				  NAME_CHARACTERS_MAX);
+		output_text(terms, "name", name);
+	}
+	if (args_has(args, "limit"))
+		output_number(terms, "user_limit",
+			      args_number(args, "limit", 1, RECEIVE_SLOT_MAX, 0));
+
+	begin_ms = time_read(args, terms, "begin", "begin_at");
+	end_ms = time_read(args, terms, "end", "end_at");
+	order_check(args, "begin", begin_ms, "end", end_ms);
 	validity_read(args, terms);
+
 	discount_read(args, terms);
-	budget_read(args, terms);
+	if (budget && !*budget)
+		args_fail("--budget is \"\": allowed is the name of a budget, and none");
+	if (budget)
+		output_text(terms, "budget", is_word(args, "budget", NONE) ? NULL : budget);
+
 	metadata_read(args, terms);
 	choice_read(args, terms, "void-returns", "void_returns",
 		    (const char *const[]){ "yes", "no" });
@@ -351,30 +323,27 @@ static cJSON *terms_read(const struct args *args)
 	return terms;
 }
 
-/* With terms as a JSON object. `id` 0: of a new coupon. */
-static void budget_check(struct db *db, int64_t id, const char *terms)
-{
-	PGresult *row = db_ask(db, sql_query_coupon_budget, db_id(id), postgres_text(terms));
-	const char *name = PQntuples(row) > 0 ? column_text(row, 0, "budget") : NULL, *currency;
-
-	if (name && !db_is_true(row, 0, "is_known"))
-		log_fatal_as(CTL_ABSENT, "there is no budget %s", name);
-	if (name && !db_is_true(row, 0, "fits")) {
-		currency = column_text(row, 0, "currency");
-		log_fatal("budget %s is in %s: a coupon that takes from it needs --amount-off or "
-			  "--percent-off, and --currency %s; nothing was changed",
-			  name, currency, currency);
-	}
-	PQclear(row);
-}
-
-/* Passes the terms of a coupon to a statement, by which it is `is_new`. Returns its value. */
+/*
+ * Passes the terms of a coupon, which may be new, to a statement. Returns the value of the
+ * statement. A budget that is unknown or has another currency ends the process.
+ */
 static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_new, cJSON *terms)
 {
 	char *text = checked(json_write(terms));
+	PGresult *row = db_ask(db, sql_query_coupon_budget, db_id(is_new ? 0 : id),
+			       postgres_text(text));
+	const char *budget = PQntuples(row) > 0 ? column_text(row, 0, "budget") : NULL, *currency;
 	int64_t value;
 
-	budget_check(db, is_new ? 0 : id, text);
+	if (budget && !db_is_true(row, 0, "is_known"))
+		log_fatal_as(CTL_ABSENT, "there is no budget %s", budget);
+	if (budget && !db_is_true(row, 0, "fits")) {
+		currency = column_text(row, 0, "currency");
+		log_fatal("budget %s is in %s: a coupon that takes from it needs --amount-off or "
+			  "--percent-off, and --currency %s; nothing was changed",
+			  budget, currency, currency);
+	}
+	PQclear(row);
 	value = db_value(db, sql, db_id(id), postgres_text(text));
 	cJSON_free(text);
 	cJSON_Delete(terms);
@@ -408,8 +377,7 @@ static int create_run(struct ctl *ctl)
 	terms = terms_read(args);
 	output_number(terms, "total_num", args_number(args, "total", 1, JSON_INTEGER_MAX, 0));
 	db = store_changing_open(ctl, NULL);
-	db_run(db, "BEGIN");
-	object = store_key_take(db, ctl, NULL);
+	object = store_key_begin(db, ctl);
 	if (!object) {
 		now_ms = db_value(db, sql_query_clock);
 		future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
@@ -422,8 +390,8 @@ static int create_run(struct ctl *ctl)
 		object = output_object();
 		output_id(object, "coupon", coupon);
 		store_key_answer(db, ctl, object);
+		db_run(db, "COMMIT");
 	}
-	db_run(db, "COMMIT");
 	db_close(db);
 	output_made("coupon %s was created",
 		    cJSON_GetStringValue(cJSON_GetObjectItem(object, "coupon")));
@@ -431,7 +399,7 @@ static int create_run(struct ctl *ctl)
 	return 0;
 }
 
-/* The window and the validity as they would be. */
+/* Checks the window and the validity as they would be after the edit. */
 static void window_check(const struct change *change)
 {
 	const struct args *args = change->args;
@@ -440,7 +408,7 @@ static void window_check(const struct change *change)
 		valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0)
 						 : change->valid_to_ms;
 
-	/* To end a campaign that issues is a wish; a draft would only be of no use. */
+	/* A campaign that issues may be ended now. A draft that has ended is of no use. */
 	if (end_ms != change->end_ms && strcmp(change->status, "draft") == 0)
 		future_check(args, "end", end_ms, change->now_ms, "a time after now");
 	else if (end_ms != change->end_ms && end_ms < change->now_ms - PAST_MS)
@@ -460,29 +428,13 @@ static void window_check(const struct change *change)
 			  (long long)change->coupon);
 }
 
-/* Before the COMMIT: Redis never accepts what PostgreSQL does not. */
-static void limit_lower(struct change *change, int64_t limit)
-{
-	struct terms lower = change->terms;
-	int64_t taken = change->issued_num;
-
-	lower.limit = limit;
-	if (taken == 0)
-		taken = change_lower(change, &lower);
-	if (taken > 0)
-		log_fatal("--limit is %lld: it may be lowered only while nothing is taken, and "
-			  "%lld coupons are taken; nothing was changed",
-			  (long long)limit, (long long)taken);
-	/* Redis is to get all the other terms as well. */
-	change_version_raise(change);
-}
-
 static int edit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	cJSON *terms = terms_read(args);
 	struct change change;
-	int64_t limit;
+	int64_t limit, taken;
+	struct terms lower;
 	int status;
 
 	args_required(args, "version");
@@ -493,11 +445,22 @@ static int edit_run(struct ctl *ctl)
 	if (strcmp(change.status, "closed") == 0)
 		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
 	window_check(&change);
-	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, 0,
-			terms)) { /* it differs */
+	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, 0, terms)) {
 		change_needed(&change);
-		if (limit < change.terms.limit)
-			limit_lower(&change, limit);
+		if (limit < change.terms.limit) {
+			/* Before the COMMIT: Redis never accepts what PostgreSQL does not. */
+			lower = change.terms;
+			lower.limit = limit;
+			taken = change.issued_num ? change.issued_num
+						  : change_lower(&change, &lower);
+			if (taken > 0)
+				log_fatal("--limit is %lld: it may be lowered only while nothing "
+					  "is taken, and %lld coupons are taken; nothing was "
+					  "changed",
+					  (long long)limit, (long long)taken);
+			/* Redis is to get all the other terms as well. */
+			change_version_raise(&change);
+		}
 	}
 	status = change_commit(&change);
 	change_say(&change, "coupon {coupon} has version {version}\n");
@@ -509,14 +472,15 @@ const struct command create_command = {
 	.name = "create",
 	.run = create_run,
 	.options = OPTIONS(TERMS_OPTIONS, OPTION("total", "N", "number of coupons, at least 1"),
-			   OPTION("id", "ID", "its id; default: the next free id"), KEY_OPTION,
+			   OPTION("id", "ID", "the id; default: the next free id"), KEY_OPTION,
 			   BY_OPTION),
-	.summary = "create a campaign as a draft, and print only its id",
-	.detail =
-		"Needs --name and --total. T is a time in RFC 3339 format, for example\n"
-		"2026-11-21T12:00:00+01:00, or now. --end and --valid-to must be later than now.\n"
-		"The campaign ends with its validity if that ends before it. AMOUNT is as people\n"
-		"write it, with all digits of the currency or without a point: 7.00 EUR, 700 JPY.",
+	.summary = "create a campaign as a draft, and print its id",
+	.detail = "--name and --total are required. T is a time in RFC 3339 format, for example\n"
+		  "2026-11-21T12:00:00+01:00, or the word now. --end and --valid-to must be later\n"
+		  "than now. If the validity ends before --end, the campaign ends with it. AMOUNT "
+		  "is\n"
+		  "written with all digits of the currency after the point, or without a point:\n"
+		  "7.00 EUR, 700 JPY.",
 };
 
 const struct command edit_command = {
@@ -526,11 +490,12 @@ const struct command edit_command = {
 	.options = OPTIONS(TERMS_OPTIONS, CHANGE_OPTIONS),
 	.summary = "change the terms of a campaign, also while it issues",
 	.detail =
-		"Needs --version, which couponctl show prints: the edit is refused, with exit\n"
-		"status 8, when another one came in between. T may be now, and none removes what\n"
-		"the coupon has: a time, the validity, the discount (--amount-off none), the\n"
-		"budget or the metadata. Validity and discount are replaced as a whole. Coupons\n"
-		"that are issued already keep their validity. A validity that has ended, or would\n"
-		"end before the campaign begins, is refused. The limit may be lowered only while\n"
-		"nothing is taken. The total is changed by couponctl stock.",
+		"--version is required; couponctl show prints it. If another edit came in "
+		"between,\n"
+		"this one is refused with exit status 8. T is a time as in couponctl create. The\n"
+		"word none removes a time, the validity, the discount (--amount-off none), the\n"
+		"budget or the metadata. The validity and the discount are each replaced as a\n"
+		"whole. Coupons that are issued already keep their validity. A validity that has\n"
+		"ended, or would end before the campaign begins, is refused. The limit may be\n"
+		"lowered only while nothing is taken. couponctl stock changes the total.",
 };

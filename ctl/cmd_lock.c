@@ -1,7 +1,7 @@
 /*
  * couponctl lock: runs a command under a lock, as flock(1) does, but between machines. The command
- * is a child process. The signals that end or steer a program are passed on to it, except those of
- * a terminal, which it gets by itself. It gets SIGTERM when this process dies.
+ * is a child process. Signals that end or steer a program are passed on to the child, except those
+ * of a terminal, which the child gets by itself. The child gets SIGTERM when this process dies.
  */
 #include "lock/lock.h"
 
@@ -26,7 +26,7 @@
 #define STATUS_NOT_EXECUTABLE 126 /* as of env(1) */
 #define STATUS_NOT_FOUND 127
 
-#define LOST SIGRTMIN /* to this process by itself: the lock is lost */
+#define LOST SIGRTMIN /* this process sends it to itself: the lock is lost */
 
 static const int passed_on[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT };
 
@@ -41,51 +41,35 @@ static void signals_fill(sigset_t *set)
 		sigaddset(set, passed_on[i]);
 }
 
-static _Noreturn void become(char **words, pid_t parent)
-{
-	int is_missing;
-
-	signal(SIGPIPE, SIG_DFL);
-	check(sigprocmask(SIG_SETMASK, &signals_before, NULL) == 0);
-	check(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0);
-	if (getppid() != parent)
-		_exit(STATUS_NOT_EXECUTABLE); /* it died before */
-	execvp(words[0], words);
-	is_missing = errno == ENOENT;
-	fprintf(stderr, "couponctl: %s: %s\n", words[0], strerror(errno));
-	_exit(is_missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
-}
-
-/* The child has ended: 1, with its *status. */
-static int has_ended(pid_t child, int *status)
-{
-	int how;
-
-	if (waitpid(child, &how, WNOHANG) != child)
-		return 0;
-	*status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
-	return 1;
-}
-
 /*
- * Runs words[0] with these words until it ends. When the lock is lost it gets SIGTERM. Its exit
- * status; 128 and the signal's number if a signal ended it.
+ * Runs words[0] with these words until it ends. It gets SIGTERM when the lock is lost. Returns its
+ * exit status, or 128 and the number of the signal that ended it.
  */
 static int words_run(char **words)
 {
 	pid_t parent = getpid(), child;
+	int how, is_missing;
 	siginfo_t info;
 	sigset_t set;
-	int status;
 
 	fflush(NULL);
 	child = fork();
 	if (child < 0)
 		log_fatal("no process can be made: %s", strerror(errno));
-	if (child == 0)
-		become(words, parent);
+	if (child == 0) {
+		signal(SIGPIPE, SIG_DFL);
+		check(sigprocmask(SIG_SETMASK, &signals_before, NULL) == 0);
+		check(prctl(PR_SET_PDEATHSIG, SIGTERM) == 0);
+		if (getppid() != parent)
+			_exit(STATUS_NOT_EXECUTABLE); /* the parent died before */
+		execvp(words[0], words);
+		is_missing = errno == ENOENT;
+		fprintf(stderr, "couponctl: %s: %s\n", words[0], strerror(errno));
+		_exit(is_missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
+	}
+
 	signals_fill(&set);
-	while (!has_ended(child, &status)) {
+	while (waitpid(child, &how, WNOHANG) != child) {
 		if (sigwaitinfo(&set, &info) < 0)
 			continue;
 		if (info.si_signo == LOST)
@@ -93,29 +77,10 @@ static int words_run(char **words)
 		else if (info.si_signo != SIGCHLD && info.si_code != SI_KERNEL)
 			kill(child, info.si_signo);
 	}
-	return status;
+	return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
 }
 
-static void wait_read(const struct args *args, struct lock_options *options)
-{
-	static const char *const names[] = { "skip", "fail", "keep", "skip:MS", "fail:MS" };
-	const char *wait = args_text(args, "wait");
-	char *end;
-
-	options->skips = wait && strncmp(wait, "skip", 4) == 0;
-	if (!wait || (strncmp(wait, "skip:", 5) != 0 && strncmp(wait, "fail:", 5) != 0)) {
-		options->wait_ms = args_choice(args, "wait", names, 5, 2) == 2 ? LOCK_WAIT_FOREVER
-									       : 0;
-		return;
-	}
-	options->wait_ms = strtoll(wait + 5, &end, 10);
-	if (end == wait + 5 || *end || options->wait_ms < 0 ||
-	    options->wait_ms > LOCK_LEASE_MOST_MS)
-		args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
-			  LOCK_LEASE_MOST_MS);
-}
-
-/* From the thread that renews. */
+/* Called by the thread that renews the lease. */
 static void on_lost(void *context, const char *name)
 {
 	(void)context;
@@ -123,11 +88,27 @@ static void on_lost(void *context, const char *name)
 	kill(getpid(), LOST);
 }
 
-/* The exit status. */
-static int run_locked(struct lock_owner *owner, struct lock *lock, const struct ctl *ctl)
+/* Takes the lock, runs the command and releases the lock. Returns the exit status. */
+static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
+		      const struct lock_options *options)
 {
+	struct lock *lock;
 	char fence[24];
 	int status, is_held;
+
+	switch (lock_take(owner, ctl->args.argument, options, &lock)) {
+	case LOCK_TAKEN:
+		break;
+	case LOCK_SKIPPED:
+		return STATUS_SKIPPED;
+	case LOCK_FAILED:
+		fprintf(stderr, "couponctl: the lock \"%s\" is taken\n", ctl->args.argument);
+		return STATUS_FAILED;
+	case LOCK_UNREACHABLE:
+	case LOCK_REFUSED:
+		fprintf(stderr, "couponctl: %s\n", lock_error(owner));
+		return STATUS_UNAVAILABLE;
+	}
 
 	snprintf(fence, sizeof(fence), "%lld", (long long)lock_fence(lock));
 	setenv("COUPON_LOCK_NAME", ctl->args.argument, 1);
@@ -143,27 +124,6 @@ static int run_locked(struct lock_owner *owner, struct lock *lock, const struct 
 	return status;
 }
 
-static int take_and_run(struct lock_owner *owner, const struct ctl *ctl,
-			const struct lock_options *options)
-{
-	struct lock *lock;
-
-	switch (lock_take(owner, ctl->args.argument, options, &lock)) {
-	case LOCK_TAKEN:
-		return run_locked(owner, lock, ctl);
-	case LOCK_SKIPPED:
-		return STATUS_SKIPPED;
-	case LOCK_FAILED:
-		fprintf(stderr, "couponctl: the lock \"%s\" is taken\n", ctl->args.argument);
-		return STATUS_FAILED;
-	case LOCK_UNREACHABLE:
-	case LOCK_REFUSED:
-		fprintf(stderr, "couponctl: %s\n", lock_error(owner));
-		return STATUS_UNAVAILABLE;
-	}
-	return STATUS_UNAVAILABLE;
-}
-
 static int lock_run(struct ctl *ctl)
 {
 	static const char *const kinds[] = { [LOCK_EXCLUSIVE] = "exclusive",
@@ -173,12 +133,16 @@ static int lock_run(struct ctl *ctl)
 	static const char *const backends[] = {
 		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
 	};
+	static const char *const waits[] = { "skip", "fail", "keep", "skip:MS", "fail:MS" };
 	const struct args *args = &ctl->args;
+	const char *wait = args_text(args, "wait");
 	enum lock_backend_id backend = (enum lock_backend_id)args_choice(args, "backend", backends,
 									 3, LOCK_REDIS);
 	struct lock_options options = {
 		.kind = (enum lock_kind)args_choice(args, "kind", kinds, 4, LOCK_EXCLUSIVE),
 		.is_watched = !args_has(args, "fixed"),
+		.skips = wait && strncmp(wait, "skip", 4) == 0,
+		.wait_ms = LOCK_WAIT_FOREVER,
 		.lease_ms = args_number(args, "lease", LOCK_LEASE_LEAST_MS, LOCK_LEASE_MOST_MS,
 					LEASE_MS),
 	};
@@ -188,18 +152,28 @@ static int lock_run(struct ctl *ctl)
 	struct lock_owner *owner;
 	int status;
 	sigset_t set;
+	char *end;
 
-	wait_read(args, &options);
+	if (wait && (strncmp(wait, "skip:", 5) == 0 || strncmp(wait, "fail:", 5) == 0)) {
+		options.wait_ms = strtoll(wait + 5, &end, 10);
+		if (end == wait + 5 || *end || options.wait_ms < 0 ||
+		    options.wait_ms > LOCK_LEASE_MOST_MS)
+			args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
+				  LOCK_LEASE_MOST_MS);
+	} else if (args_choice(args, "wait", waits, 5, 2) != 2) {
+		options.wait_ms = 0;
+	}
 	if (!args->words || !args->words[0])
 		args_fail("lock needs -- and a command; see couponctl lock --help");
 	owner = lock_owner_new(backend, urls[backend], on_lost, NULL);
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
 			  "WITH_ZOOKEEPER=1 has it");
-	signal(SIGCHLD, SIG_DFL); /* ignored, as some callers leave it, no end would be told */
+	/* Some callers ignore SIGCHLD: then waitpid() would not report the end of the child. */
+	signal(SIGCHLD, SIG_DFL);
 	signals_fill(&set);
 	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0); /* before any other thread */
-	status = take_and_run(owner, ctl, &options);
+	status = locked_run(owner, ctl, &options);
 	lock_owner_free(owner);
 	return status;
 }
@@ -212,19 +186,23 @@ const struct command lock_command = {
 	.options = OPTIONS(
 		OPTION("kind", "KIND", "exclusive (default), fair, read or write"),
 		OPTION("wait", "HOW",
-		       "when it is taken: keep trying (keep, the default), or skip or fail at "
-		       "once, or after\n"
-		       "      a time (skip:MS, fail:MS)"),
+		       "what to do while the lock is taken: keep trying (keep, the default), skip "
+		       "or fail\n"
+		       "      at once (skip, fail), or after a time (skip:MS, fail:MS; 0 to "
+		       "86400000 "
+		       "ms)"),
 		OPTION("lease", "MS",
-		       "how long it lasts without renewal, 100 to 86400000 (default 30000)"),
+		       "how long the lock lasts without renewal, 100 to 86400000 ms; default "
+		       "30000"),
 		SWITCH("fixed", "do not renew the lease: it ends after --lease"),
 		OPTION("backend", "STORE", "redis (default), postgres or zookeeper")),
 	.takes_words = 1,
 	.summary = "run a command under a lock: lock NAME [OPTIONS] -- COMMAND",
-	.detail =
-		"The exit status is that of COMMAND; 128 and the signal if one ended it; 0 if it\n"
-		"was skipped; 1 if the lock was taken; 69 if the store cannot be reached or\n"
-		"refuses; 75 if the lock was lost meanwhile, and COMMAND got SIGTERM. COMMAND\n"
-		"finds COUPON_LOCK_NAME and COUPON_LOCK_FENCE in its environment: what it changes\n"
-		"should refuse a lower fence than it has seen (docs/locks.md).",
+	.detail = "The exit status is that of COMMAND; or 128 and the number of the signal that\n"
+		  "ended it; 0 if it was skipped; 1 if the lock was taken; 69 if the store cannot "
+		  "be\n"
+		  "reached or refuses; 75 if the lock was lost meanwhile: then COMMAND gets "
+		  "SIGTERM.\n"
+		  "COMMAND has COUPON_LOCK_NAME and COUPON_LOCK_FENCE in its environment. What it\n"
+		  "changes should refuse a lower fence than it has seen (docs/locks.md).",
 };

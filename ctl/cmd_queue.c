@@ -1,6 +1,6 @@
 /*
- * couponctl queue move. Replaces queues that exist with other arguments than the programs declare,
- * while the programs run. Another queue, the helper, is in place of the queue meanwhile:
+ * couponctl queue move: replaces queues that exist with other arguments than the programs declare,
+ * while the programs run. Another queue, the helper, takes the place of the queue meanwhile:
  *
  *	 1. declare the helper, and bind it as the queue is bound
  *	 2. unbind the queue
@@ -9,14 +9,14 @@
  *	 5. unbind the helper
  *	 6. move the messages of the helper back, and delete it
  *
- * From 1 to 5 the helper is bound, so what is published is in it even if a program binds the queue
- * again meanwhile; then it is in both, and the second copy is settled as repeated. So 4 deletes
- * nothing that only the queue has. A run that was interrupted anywhere is finished by the next one:
- * a queue that differs begins at 1, another one at 5, and each step may be repeated.
+ * From step 1 to 5 the helper is bound, so it has what is published even if a program binds the
+ * queue again meanwhile; then both have it, and the second copy is settled as repeated. So step 4
+ * deletes nothing that only the queue has. The next run finishes one that was interrupted anywhere:
+ * a queue that differs begins at step 1, another one at step 5, and each step may be repeated.
  *
  * The helper of the receive queue is the parking queue, which workers consume: receives are settled
- * without a pause, also after an interruption, and there is no 6. The other helpers exist during a
- * move only.
+ * without a pause, also after an interruption, and there is no step 6. The other helpers exist only
+ * during a move.
  *
  * RabbitMQ counts a consumer until it has acked or returned all that it was delivered, also after
  * it was cancelled. So a queue that is empty and has one consumer, this one, has no message that
@@ -58,8 +58,8 @@ struct move {
 
 	/* While a queue is drained. */
 	struct hold *hold;
-	int64_t leave_since_ms; /* others have been requested to leave; 0: there are none */
-	int64_t leave_sent_ms;  /* the last time */
+	int64_t leave_since_ms; /* first request to other consumers to leave; 0: there are none */
+	int64_t leave_sent_ms;  /* last request */
 };
 
 static _Noreturn void rabbit_fatal(const char *queue, const char *error)
@@ -123,44 +123,45 @@ static void trouble_check(const struct move *move, const char *trouble)
 			     trouble, move->hold->queue);
 }
 
-/* Requests the other consumers to leave: one message for each. */
-static void others_leave(struct move *move, int64_t others, int64_t now_ms)
+/*
+ * Whether the queue that is drained is empty and has no other consumer. If it is only empty, the
+ * other consumers are requested to leave.
+ */
+static int is_empty(struct move *move, int64_t now_ms)
 {
 	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_TYPE_FLAG |
 							 AMQP_BASIC_EXPIRATION_FLAG,
 					       .type = amqp_cstring_bytes(RABBIT_LEAVE_TYPE),
 					       .expiration = amqp_cstring_bytes(LEAVE_TTL_MS) };
-
-	if (now_ms - move->leave_sent_ms < LEAVE_EVERY_MS)
-		return;
-	move->leave_sent_ms = now_ms;
-	if (!move->leave_since_ms)
-		move->leave_since_ms = now_ms;
-	/* Round robin: about half of them arrive here when there is one other consumer. */
-	for (int64_t i = 0; i < 2 * others && !hold_is_full(move->hold); i++)
-		hold_send(move->hold, 0, "", move->hold->queue, &properties, amqp_empty_bytes);
-	trouble_check(move, hold_confirm(move->hold));
-}
-
-/* Whether the queue that is drained is empty and has no other consumer. */
-static int is_empty(struct move *move, int64_t now_ms)
-{
 	const char *from = move->hold->queue;
 	int64_t ready, consumers;
 
 	if (!rabbit_queue_find(move->connection, from, &ready, &consumers))
 		rabbit_fatal(from, "it does not exist any more");
-	if (consumers <= 1)
+	if (consumers <= 1) {
 		move->leave_since_ms = 0;
-	else if (ready == 0 && move->leave_since_ms &&
-		 now_ms - move->leave_since_ms >= move->leave_timeout_ms)
+		return ready == 0;
+	}
+	if (ready > 0)
+		return 0;
+	if (move->leave_since_ms && now_ms - move->leave_since_ms >= move->leave_timeout_ms)
 		log_fatal_as(CTL_STOPPED,
 			     "%" PRId64 " other consumers of %s do not leave: programs of another "
 			     "version, or other clients. End them, and run the command again",
 			     consumers - 1, from);
-	else if (ready == 0)
-		others_leave(move, consumers - 1, now_ms);
-	return ready == 0 && consumers <= 1;
+	if (now_ms - move->leave_sent_ms < LEAVE_EVERY_MS)
+		return 0;
+	move->leave_sent_ms = now_ms;
+	if (!move->leave_since_ms)
+		move->leave_since_ms = now_ms;
+	/*
+	 * One message requests one consumer to leave. RabbitMQ delivers round robin: with one other
+	 * consumer about half of them arrive here.
+	 */
+	for (int64_t i = 0; i < 2 * (consumers - 1) && !hold_is_full(move->hold); i++)
+		hold_send(move->hold, 0, "", from, &properties, amqp_empty_bytes);
+	trouble_check(move, hold_confirm(move->hold));
+	return 0;
 }
 
 /*
@@ -238,24 +239,11 @@ static void queue_replace(struct move *move)
 	queue_say(move, "replaced", moved, "{queue}: replaced, {messages} messages moved\n", NULL);
 }
 
-/* So that what is published is not delayed: workers that have left come back. */
-static void consumers_await(const struct move *move)
-{
-	int64_t until_ms = clock_monotonic_ms() + CONSUMERS_BACK_MS, ready, consumers;
-
-	while (move->had_consumers && clock_monotonic_ms() < until_ms) {
-		if (rabbit_queue_find(move->connection, move->place->name, &ready, &consumers) &&
-		    consumers > 0)
-			return;
-		usleep(LOOK_US);
-	}
-}
-
 /* Steps 5 and 6, and the binding of step 4. */
 static void helper_end(struct move *move)
 {
 	char error[RABBIT_ERROR_SIZE];
-	int64_t ready, consumers;
+	int64_t ready, consumers, until_ms;
 
 	if (!rabbit_queue_find(move->connection, move->helper, &ready, &consumers))
 		return;
@@ -263,7 +251,15 @@ static void helper_end(struct move *move)
 	if (queue_declare(move, move->place->name, error))
 		rabbit_fatal(move->place->name, error);
 	queue_bind(move, move->place->name);
-	consumers_await(move);
+
+	/* Waits for the workers that have left, so that what is published is not delayed. */
+	until_ms = clock_monotonic_ms() + CONSUMERS_BACK_MS;
+	while (move->had_consumers && clock_monotonic_ms() < until_ms) {
+		if (rabbit_queue_find(move->connection, move->place->name, &ready, &consumers) &&
+		    consumers > 0)
+			break;
+		usleep(LOOK_US);
+	}
 	fault_point(FAULT_MOVE_REBOUND);
 	queue_unbind(move, move->helper);
 	if (move->helper_stays)
@@ -273,61 +269,13 @@ static void helper_end(struct move *move)
 	queue_delete(move, move->helper);
 }
 
-static struct move move_begin(const struct ctl *ctl, amqp_connection_state_t connection,
-			      struct db *db, enum rabbit_queue queue)
-{
-	struct move move = { .ctl = ctl,
-			     .db = db,
-			     .connection = connection,
-			     .place = &rabbit_queue_places[queue],
-			     .helper_stays = queue == RABBIT_QUEUE_RECEIVES,
-			     .leave_timeout_ms = 1000 * args_number(&ctl->args, "leave-timeout-s",
-								    1, SECONDS_MAX, LEAVE_S),
-			     .show_progress = isatty(STDERR_FILENO) };
-
-	snprintf(move.helper, sizeof(move.helper), "%s%s",
-		 move.helper_stays ? AMQP_PARKED_QUEUE : move.place->name,
-		 move.helper_stays ? "" : AMQP_MOVING_SUFFIX);
-	return move;
-}
-
-static const char *unfinished(struct move *move)
-{
-	int64_t unused;
-
-	return !move->helper_stays &&
-			       rabbit_queue_find(move->connection, move->helper, &unused, &unused)
-		       ? "a move is to be finished"
-		       : NULL;
-}
-
-/* Returns whether it is to be replaced. */
-static int move_look(struct move *move, char error[RABBIT_ERROR_SIZE])
-{
-	int64_t ready = 0, consumers = 0;
-
-	if (!rabbit_queue_find(move->connection, move->place->name, &ready, &consumers)) {
-		queue_say(move, "absent", 0, "{queue}: does not exist[why ; {why}]\n",
-			  unfinished(move));
-		return 0;
-	}
-	move->had_consumers = consumers > 0;
-	if (queue_declare(move, move->place->name, error)) {
-		queue_say(move, "differs", ready,
-			  "{queue}: is to be replaced, {messages} messages ready: {why}\n", error);
-		return 1;
-	}
-	queue_say(move, "right", ready,
-		  "{queue}: as it should be, {messages} messages ready[why ; {why}]\n",
-		  unfinished(move));
-	return 0;
-}
-
 static int move_run(struct ctl *ctl)
 {
 	static const enum rabbit_queue order[] = { RABBIT_QUEUE_PARKED, RABBIT_QUEUE_RECEIVES,
 						   RABBIT_QUEUE_USES, RABBIT_QUEUE_DEAD };
 	int is_dry = args_has(&ctl->args, "dry-run");
+	int64_t leave_timeout_s = args_number(&ctl->args, "leave-timeout-s", 1, SECONDS_MAX,
+					      LEAVE_S);
 	struct db *db = is_dry ? NULL : store_postgres_open(ctl);
 	amqp_connection_state_t connection = rabbit_open(ctl->config.amqp_url);
 	char error[RABBIT_ERROR_SIZE];
@@ -335,12 +283,40 @@ static int move_run(struct ctl *ctl)
 	if (db)
 		store_by_set(db, ctl);
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-		struct move move = move_begin(ctl, connection, db, order[i]);
-		int differs;
+		int stays = order[i] == RABBIT_QUEUE_RECEIVES, found, differs;
+		int64_t ready, consumers, unused;
+		const char *why = NULL;
+		struct move move = { .ctl = ctl,
+				     .db = db,
+				     .connection = connection,
+				     .place = &rabbit_queue_places[order[i]],
+				     .helper_stays = stays,
+				     .leave_timeout_ms = 1000 * leave_timeout_s,
+				     .show_progress = isatty(STDERR_FILENO) };
+
+		snprintf(move.helper, sizeof(move.helper), "%s%s",
+			 stays ? AMQP_PARKED_QUEUE : move.place->name,
+			 stays ? "" : AMQP_MOVING_SUFFIX);
 
 		if (!is_dry)
 			lock_check(&move);
-		differs = move_look(&move, error);
+		found = rabbit_queue_find(connection, move.place->name, &ready, &consumers);
+		move.had_consumers = consumers > 0;
+		differs = found && queue_declare(&move, move.place->name, error);
+		if (differs)
+			why = error;
+		else if (!stays && rabbit_queue_find(connection, move.helper, &unused, &unused))
+			why = "a move is to be finished";
+		queue_say(&move,
+			  differs ? "differs"
+			  : found ? "right"
+				  : "absent",
+			  ready,
+			  differs ? "{queue}: is to be replaced, {messages} messages ready: {why}\n"
+			  : found ? "{queue}: as it should be, {messages} messages ready[why ; "
+				    "{why}]\n"
+				  : "{queue}: does not exist[why ; {why}]\n",
+			  why);
 		fflush(stdout);
 		if (!is_dry && differs)
 			queue_replace(&move);
@@ -356,17 +332,17 @@ static const struct command queue_move_command = {
 	.name = "queue move",
 	.run = move_run,
 	.options = OPTIONS(
-		SWITCH("dry-run", "print what is to be done, and change nothing"), BY_OPTION,
+		SWITCH("dry-run", "print what would be done, and change nothing"), BY_OPTION,
 		OPTION("leave-timeout-s", "S",
-		       "how long to wait for consumers that do not leave; 1 to 86400, default 60")),
+		       "how long to wait for consumers that do not leave, 1 to 86400 s; default "
+		       "60")),
 	.summary = "replace queues that exist with other arguments than the programs declare",
-	.detail = "Such a queue is reported as queue_differs, for instance after an upgrade from "
-		  "RabbitMQ 3 to 4. Gateways and\n"
-		  "workers go on. No message is lost: each leaves its queue only after RabbitMQ "
-		  "has confirmed a copy, and a\n"
-		  "receive is settled once. After an interruption run it again; it finishes what "
-		  "was begun. Upgrade all programs\n"
-		  "first.",
+	.detail =
+		"Gateways and workers report such a queue as queue_differs, for instance after an\n"
+		"upgrade from RabbitMQ 3 to 4, and go on. No message is lost: each leaves its\n"
+		"queue only after RabbitMQ has confirmed a copy, and a receive is settled once.\n"
+		"After an interruption run the command again: it finishes what was begun. Upgrade\n"
+		"all programs first.",
 };
 
 const struct command queue_command = {
