@@ -9,8 +9,8 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/postgres/session.h"
-#include "common/redis/client.h"
+#include "common/postgres/postgres_session.h"
+#include "common/redis/redis_client.h"
 #include "common/thread.h"
 #include "embed.h"
 

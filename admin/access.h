@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/program/config.h"
 
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/program/couponctl.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "common/program/program.h"
 #include "common/serve/http_origin.h"
 #include "common/serve/loop.h"

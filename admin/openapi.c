@@ -2,7 +2,7 @@
 
 #include "admin/route.h"
 #include "common/check.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/program/program.h"
 #include "ctl/ctl.h"
 #include "ctl/output.h"

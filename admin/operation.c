@@ -5,7 +5,7 @@
 #include "admin/outcome.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 

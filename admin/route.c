@@ -2,7 +2,7 @@
 
 #include "common/array.h"
 #include "common/check.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
 #include "ctl/ctl.h"

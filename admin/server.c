@@ -12,7 +12,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/program/couponctl.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "common/serve/loop.h"
 #include "common/serve/web.h"
 #include "ctl/output.h"

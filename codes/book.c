@@ -2,7 +2,7 @@
 
 #include "common/array.h"
 #include "common/check.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "common/program/key_file.h"
 
 #include <ctype.h>

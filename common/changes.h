@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/message/number.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include <libpq-fe.h>
 #include <stdint.h>

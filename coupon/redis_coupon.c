@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "embed.h"
 
 #include <inttypes.h>

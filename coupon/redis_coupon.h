@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/message/message.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "coupon/slot.h"
 
 #define REDIS_COUPON_FIELDS 16

@@ -415,7 +415,7 @@ int64_t args_id(const struct args *args, const char *name)
 	return id_read(what, args_text(args, name));
 }
 
-int64_t args_coupon(const struct args *args)
+int64_t args_id_argument(const struct args *args)
 {
 	return id_read("ID", args->argument);
 }

@@ -165,7 +165,7 @@ const char *args_money_text(const struct args *args, const char *name, int64_t u
 /* The index of the value among `n` words; any other value ends the process. */
 int args_choice(const struct args *args, const char *name, const char *const *words, int n,
 		int fallback);
-int64_t args_coupon(const struct args *args); /* the argument as an id; 0: not given */
+int64_t args_id_argument(const struct args *args); /* the argument as an id; 0: not given */
 /* --coupon and --user, which must be given. */
 void args_coupon_user(const struct args *args, struct receive *receive);
 /* A receive as the argument, which must be given. */

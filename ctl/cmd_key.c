@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/fault.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "ctl/output.h"

@@ -17,7 +17,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "common/redis/redis.h"
 #include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
@@ -225,7 +225,7 @@ static void give_up(struct ctl *ctl, struct db *db, struct redis_client *redis)
 	int64_t older_s = args_number(&ctl->args, "older-than-s", 0, OLDER_MAX_S, OLDER_S), young;
 	struct lost lost = { .db = db,
 			     .redis = redis,
-			     .coupon = args_coupon(&ctl->args),
+			     .coupon = args_id_argument(&ctl->args),
 			     .before_ms = clock_wall_ms() - older_s * 1000,
 			     .as_json = args_has(&ctl->args, "json") };
 	struct generation *older;
@@ -287,7 +287,7 @@ static int rebuild_run(struct ctl *ctl)
 {
 	int64_t wait_s = args_number(&ctl->args, "wait-s", 1, WAIT_MAX_S, WAIT_S);
 	const char *coupon = ctl->args.argument;
-	int64_t id = args_coupon(&ctl->args), asked, until_ms, progress_ms;
+	int64_t id = args_id_argument(&ctl->args), asked, until_ms, progress_ms;
 	struct redis_filled filled;
 	struct redis_client *redis;
 	PGresult *row;

@@ -178,7 +178,7 @@ static int create_run(struct ctl *ctl)
 
 static int rotate_run(struct ctl *ctl)
 {
-	int64_t webhook = args_coupon(&ctl->args),
+	int64_t webhook = args_id_argument(&ctl->args),
 		overlap_s = args_duration_s(&ctl->args, "overlap", OVERLAP_DAYS_MAX, OVERLAP_S);
 	char secret[SECRET_TEXT_SIZE];
 	int is_new = secret_get(secret, &ctl->args);
@@ -231,7 +231,7 @@ static cJSON *hook_json(struct db *db, int64_t webhook)
 static int edit_run(struct ctl *ctl)
 {
 	static const char *const states[] = { "enabled", "disabled" };
-	int64_t webhook = args_coupon(&ctl->args);
+	int64_t webhook = args_id_argument(&ctl->args);
 	const char *why = args_bytes(&ctl->args, "why", WHY_BYTES_MAX), *state;
 	struct db *db;
 
@@ -255,7 +255,7 @@ static int edit_run(struct ctl *ctl)
 
 static int remove_run(struct ctl *ctl)
 {
-	int64_t webhook = args_coupon(&ctl->args);
+	int64_t webhook = args_id_argument(&ctl->args);
 	struct db *db = store_changing_open(ctl, NULL);
 	cJSON *object = output_object();
 
@@ -272,7 +272,7 @@ static int remove_run(struct ctl *ctl)
 
 static int resend_run(struct ctl *ctl)
 {
-	int64_t webhook = args_coupon(&ctl->args), delivery = args_id(&ctl->args, "delivery");
+	int64_t webhook = args_id_argument(&ctl->args), delivery = args_id(&ctl->args, "delivery");
 	struct db *db = store_changing_open(ctl, NULL);
 	PGresult *hook = hook_row(db, webhook), *rows;
 	cJSON *object = output_object();
@@ -319,7 +319,7 @@ static int list_run(struct ctl *ctl)
 
 static int show_run(struct ctl *ctl)
 {
-	int64_t webhook = args_coupon(&ctl->args);
+	int64_t webhook = args_id_argument(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	cJSON *object = hook_json(db, webhook);
 	const cJSON *secret;
@@ -357,7 +357,7 @@ static int deliveries_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int is_waiting = args_has(args, "waiting"), is_failed = args_has(args, "failed");
-	int64_t webhook = args_coupon(args), after = args_id(args, "after"),
+	int64_t webhook = args_id_argument(args), after = args_id(args, "after"),
 		count = args_count(args, DELIVERIES_COUNT);
 	struct db *db;
 
@@ -381,7 +381,7 @@ static int deliveries_run(struct ctl *ctl)
 
 static int test_run(struct ctl *ctl)
 {
-	int64_t webhook = args_coupon(&ctl->args);
+	int64_t webhook = args_id_argument(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	PGresult *hook = hook_row(db, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));

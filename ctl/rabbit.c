@@ -6,7 +6,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/rabbit/link.h"
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "common/rabbit/topology.h"
 #include "ctl/ctl.h"
 

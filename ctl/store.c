@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"

@@ -7,7 +7,7 @@
 #include "common/changes.h"
 #include "coupon/slot.h"
 #include "ctl/ctl.h"
-#include "ctl/postgres.h"
+#include "ctl/database.h"
 
 #include <cjson/cJSON.h>
 

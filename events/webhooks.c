@@ -15,7 +15,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "embed.h"
 #include "common/thread.h"
 #include "events/post.h"

@@ -2,7 +2,7 @@
 
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "common/redis/redis.h"
 #include "gateway/metrics.h"
 

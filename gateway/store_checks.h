@@ -6,7 +6,7 @@
 #pragma once
 
 #include "common/changes.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/read/lookup.h"
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "keeper/keeper_database.h"
 
 enum coupon_status { COUPON_OPEN, COUPON_PAUSED, COUPON_CLOSED };

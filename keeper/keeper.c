@@ -23,7 +23,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "embed.h"
 #include "common/thread.h"
 #include "keeper/metrics.h"

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 
 #include <stddef.h>
 #include <stdint.h>

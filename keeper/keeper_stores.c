@@ -4,7 +4,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/hash.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/receive.h"

@@ -21,7 +21,7 @@
  * Redis also follows one server (common/changes.h). One that was promoted is followed before it is
  * compared, and while PostgreSQL is an old primary nothing is changed anywhere, as above.
  *
- * API keys have numbers of their own (common/keys.h): while Redis is behind, the elected keeper
+ * API keys have numbers of their own (common/api_keys.h): while Redis is behind, the elected keeper
  * copies what is missing; while it is ahead, all stays as it is until couponctl recover. That needs
  * no fence: what a keeper writes that was suspended meanwhile is older than what Redis has then.
  *

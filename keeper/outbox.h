@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "keeper/context.h"
 
 struct keeper_outbox;

@@ -21,7 +21,7 @@
  */
 #pragma once
 
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include <stddef.h>
 #include <stdint.h>

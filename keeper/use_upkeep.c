@@ -5,7 +5,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "embed.h"
 #include "keeper/metrics.h"
 

@@ -10,7 +10,7 @@
 #include "lock/backend.h"
 
 #include "common/check.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "embed.h"
 
 #include <stdio.h>

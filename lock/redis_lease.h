@@ -7,7 +7,7 @@
 
 #include "common/message/number.h"
 #include "common/message/receive.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "lock/backend.h"
 
 struct redis_lease {

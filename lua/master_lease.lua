@@ -1,4 +1,4 @@
--- Extends the lease of this master, or begins a new one: see common/redis/client.h.
+-- Extends the lease of this master, or begins a new one: see common/redis/redis_client.h.
 --
 -- KEYS  1 couponmq:lease  hash: process, term, from, until
 -- ARGV  1 process    of this master: 32 hexadecimal digits

@@ -1,7 +1,7 @@
 /* Waits until the receives of a rush are settled, and checks P1, P2 and P3 in PostgreSQL. */
 #pragma once
 
-#include "ctl/postgres.h"
+#include "ctl/database.h"
 #include "rush/tally.h"
 
 /* The counts of a coupon in PostgreSQL. */

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "common/rabbit/cluster.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"

@@ -20,7 +20,7 @@
 #include "common/hash.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "common/thread.h"
 #include "coupon/restore.h"
 #include "embed.h"

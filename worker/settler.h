@@ -22,9 +22,9 @@
 #pragma once
 
 #include "common/backoff.h"
-#include "common/postgres/session.h"
-#include "common/program/durability.h"
-#include "common/rabbit/publisher.h"
+#include "common/postgres/postgres_session.h"
+#include "common/program/weak_settings.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "worker/primary.h"
 #include "worker/metrics.h"
 #include "worker/outboxes.h"

@@ -15,7 +15,7 @@
 #include "common/message/number.h"
 #include "common/message/use.h"
 #include "common/rabbit/topology.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "embed.h"
 #include "worker/settler.h"
 

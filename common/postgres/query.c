@@ -2,7 +2,7 @@
  * Connection strings with the files and the TLS that they lead to, what failures mean, rows, and
  * the blocking face of a session, which waits for the steps that a loop would call.
  */
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 
 #include "common/check.h"
 #include "common/clock.h"

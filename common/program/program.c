@@ -2,8 +2,8 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/postgres/session.h"
-#include "common/program/durability.h"
+#include "common/postgres/postgres_session.h"
+#include "common/program/weak_settings.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"

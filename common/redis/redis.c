@@ -2,7 +2,7 @@
 
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/tls.h"
+#include "common/redis/redis_tls.h"
 
 #include <event2/http.h>
 #include <inttypes.h>

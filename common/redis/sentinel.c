@@ -12,7 +12,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/redis/tls.h"
+#include "common/redis/redis_tls.h"
 #include "common/thread.h"
 
 #include <pthread.h>

@@ -15,7 +15,7 @@
 
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
-#include "ctl/postgres.h"
+#include "ctl/database.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
 

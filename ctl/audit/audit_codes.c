@@ -5,7 +5,7 @@
 #include "ctl/audit/audit.h"
 
 #include "common/array.h"
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 #include "coupon/slot.h"
 #include "ctl/store.h"
 #include "embed.h"

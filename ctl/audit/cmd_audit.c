@@ -265,7 +265,7 @@ const char *audit_coupon(struct ctl *ctl, int64_t coupon)
 static int audit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	int64_t coupon = args_coupon(args), coupons_n = 1;
+	int64_t coupon = args_id_argument(args), coupons_n = 1;
 	struct audit audit = { .findings.json = args_has(args, "json") };
 	struct group group = { .audit = &audit };
 	const char *word;

@@ -42,7 +42,7 @@ void change_begin(struct change *change, struct ctl *ctl)
 	memset(change, 0, sizeof(*change));
 	change->ctl = ctl;
 	change->args = &ctl->args;
-	change->coupon = args_coupon(&ctl->args);
+	change->coupon = args_id_argument(&ctl->args);
 	change->db = store_postgres_open(ctl);
 	store_by_set(change->db, ctl);
 	/* Before the lock, for which settling waits: connecting may take seconds. */

@@ -1,6 +1,6 @@
 /* couponctl budget: amounts that the discounts of several campaigns are taken from. */
 #include "common/clock.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "coupon/redis_coupon.h"

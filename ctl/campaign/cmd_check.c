@@ -4,7 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/message/json.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
@@ -153,7 +153,7 @@ static int check_run(struct ctl *ctl)
 	struct readiness ready = { .ctl = ctl,
 				   .durability.is_acknowledged = durability_is_acknowledged(
 					   &ctl->config),
-				   .coupon = args_coupon(&ctl->args),
+				   .coupon = args_id_argument(&ctl->args),
 				   .db = store_postgres_open(ctl),
 				   .redis = store_redis_open(ctl),
 				   .as_json = args_has(&ctl->args, "json"),

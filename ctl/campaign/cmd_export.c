@@ -22,7 +22,7 @@ static int export_run(struct ctl *ctl)
 	struct sheet sheet = { .format = sheet_format_read(args, NULL),
 			       .columns = columns,
 			       .csv_end = CSV_END };
-	int64_t coupon = args_coupon(args), total, done = 0;
+	int64_t coupon = args_id_argument(args), total, done = 0;
 	char receive[STORE_RECEIVE_SIZE];
 	struct progress progress = { 0 };
 	int rows_n, failed;

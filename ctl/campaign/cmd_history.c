@@ -51,7 +51,7 @@ static void changes_print(const char *text, const char *currency)
 static int history_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	int64_t coupon = args_coupon(args), after = args_id(args, "after"),
+	int64_t coupon = args_id_argument(args), after = args_id(args, "after"),
 		count = args_count(args, coupon ? PAGE_COUNT_MAX : COMMANDS_COUNT);
 	struct db *db = store_postgres_open(ctl);
 	PGresult *entries;

@@ -101,7 +101,7 @@ static int step_run(struct ctl *ctl)
 
 	if (ctl->args.command == &close_command)
 		args_ask(&ctl->args, "Coupon %lld will be closed for ever: nothing more is issued.",
-			 (long long)args_coupon(&ctl->args));
+			 (long long)args_id_argument(&ctl->args));
 	status = step_take(ctl, &change, &step, &before);
 	output_made("coupon %lld is %s", (long long)change.coupon, step->wanted);
 	if (before)

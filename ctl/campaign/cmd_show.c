@@ -24,7 +24,8 @@ static int curve_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
 	int as_json = args_has(args, "json");
-	int64_t coupon = args_coupon(args), after = args_number(args, "after", 0, INT32_MAX, 0),
+	int64_t coupon = args_id_argument(args),
+		after = args_number(args, "after", 0, INT32_MAX, 0),
 		count = args_count(args, PAGE_COUNT_MAX);
 	const char *columns[COLUMNS_N + 1] = { NULL };
 	struct sheet sheet = { .format = SHEET_CSV, .columns = columns, .csv_end = CSV_END };
@@ -80,7 +81,7 @@ static const struct command show_curve_command = {
 static int recent_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	int64_t coupon = args_coupon(args),
+	int64_t coupon = args_id_argument(args),
 		count = args_number(args, "count", 1, RECENT_MAX, RECENT_COUNT);
 	struct db *db = store_postgres_open(ctl);
 	char receive[STORE_RECEIVE_SIZE];
@@ -234,7 +235,7 @@ static int show_run(struct ctl *ctl)
 	static const char *const amounts[] = { "discount.amount_off", "discount.cap",
 					       "discount.threshold", "budget.left",
 					       "budget.amount" };
-	int64_t coupon = args_coupon(&ctl->args), behind = -1, unseen;
+	int64_t coupon = args_id_argument(&ctl->args), behind = -1, unseen;
 	int as_json = args_has(&ctl->args, "json"), failed;
 	struct db *db = store_postgres_open(ctl);
 	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);

@@ -24,7 +24,7 @@
 
 static int word_run(struct ctl *ctl)
 {
-	int64_t coupon = args_coupon(&ctl->args), set = 0;
+	int64_t coupon = args_id_argument(&ctl->args), set = 0;
 	const char *word = args_required(&ctl->args, "word"), *spelling;
 	cJSON *object = output_object();
 	char text[CODE_OTHERS_SIZE];
@@ -179,7 +179,7 @@ static int list_run(struct ctl *ctl)
 	static const char line[] =
 		"{set:-20|all} {kind:-9} {codes:12} {unused:12} {used:12} {revoked:12}  "
 		"[form {form}][!form {file|-}]";
-	int64_t coupon = args_coupon(&ctl->args);
+	int64_t coupon = args_id_argument(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 	cJSON *object = output_object(), *list = cJSON_CreateArray(), *set;
 	PGresult *sets;
@@ -344,7 +344,7 @@ static void set_write(struct exporting *e, const PGresult *sets, int set)
 static int export_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	int64_t coupon = args_coupon(args), set = args_id(args, "set");
+	int64_t coupon = args_id_argument(args), set = args_id(args, "set");
 	const char *path = args_text(args, "out");
 	struct exporting e = { .is_all = args_has(args, "all"),
 			       .sheet = { .format = sheet_format_read(args, path),

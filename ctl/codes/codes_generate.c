@@ -305,7 +305,7 @@ static void generation_read(const struct args *args, struct code_generation *g)
 
 	args_required(args, "count");
 	*g = (struct code_generation){
-		.coupon = args_coupon(args),
+		.coupon = args_id_argument(args),
 		.count = args_number(args, "count", 1, COUNT_MAX, 0),
 		.file = args_text(args, "out"),
 		.format = sheet_format_read(args, NULL),

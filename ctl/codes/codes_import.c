@@ -232,7 +232,7 @@ static int import_run(struct ctl *ctl)
 	const char *path = ctl->args.arguments[1];
 	struct import import = { .ctl = ctl,
 				 .name = strcmp(path, "/dev/stdin") == 0 ? NULL : path,
-				 .coupon = args_coupon(&ctl->args) };
+				 .coupon = args_id_argument(&ctl->args) };
 	const struct code_file_form form = code_file_form_read(&ctl->args, path);
 	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];
 	struct db *db, *lock;

@@ -60,7 +60,7 @@ static void options_read(struct distribution *one, const struct args *args)
 				   .column = args_text(args, "column"),
 				   .has_no_heading = args_has(args, "no-heading"),
 				   .with_repeats = args_has(args, "repeats") };
-	one->plan.coupon = args_coupon(args);
+	one->plan.coupon = args_id_argument(args);
 	one->name = name ? name : "1";
 	if (!*one->name || strlen(one->name) > NAME_MAX_BYTES ||
 	    one->name[strspn(one->name, NAME_ALLOWED)])

@@ -5,7 +5,7 @@
 #include "coupon/redis_coupon.h"
 #include "common/log/log.h"
 #include "ctl/output.h"
-#include "ctl/postgres.h"
+#include "ctl/database.h"
 
 /* What the last line tells, in this order. */
 #define RECOVER_COUNTS           \

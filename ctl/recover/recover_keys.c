@@ -1,7 +1,7 @@
 #include "ctl/recover/recover_keys.h"
 
 #include "common/check.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "ctl/recover/recover.h"
 #include "ctl/store.h"
 #include "embed.h"

@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "common/redis/client.h"
-#include "ctl/postgres.h"
+#include "common/redis/redis_client.h"
+#include "ctl/database.h"
 
 /*
  * Returns by how many changes of keys, at least, Redis is ahead of PostgreSQL; 0: it is not. -1:

@@ -6,7 +6,7 @@
 #include "common/log/log.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
-#include "common/redis/tls.h"
+#include "common/redis/redis_tls.h"
 #include "common/resolving.h"
 #include "common/serve/loop.h"
 #include "gateway/metrics.h"

@@ -1,5 +1,5 @@
 /*
- * What the wrong codes of an address, and of all, have left is a limit (gateway/gate/limits.h). How
+ * What the wrong codes of an address, and of all, have left is a limit (gateway/auth/limits.h). How
  * many guesses are under way, which may take from it, is a word, and so is all of a user:
  *
  *	user           how many guesses are under way (TAKEN_BITS), how many were wrong (WRONG_BITS)
@@ -9,7 +9,7 @@
  * A guess that was wrong takes from the limit before it is no longer under way: meanwhile it counts
  * twice, and never not at all.
  *
- * The words of users and addresses are in tables (gateway/gate/word_table.h). An entry may be given
+ * The words of users and addresses are in tables (gateway/auth/word_table.h). An entry may be given
  * to another key when its guesses are all judged. Its word could then be changed for the key
  * before, between two instructions of another process: one wrong code more or less.
  */
@@ -17,8 +17,8 @@
 
 #include "common/check.h"
 #include "common/hash.h"
-#include "gateway/gate/limits.h"
-#include "gateway/gate/word_table.h"
+#include "gateway/auth/limits.h"
+#include "gateway/auth/word_table.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /*
  * Budgets of wrong exchange codes, so that nobody finds a code by trying. They are in memory that
- * all processes of the gateway share; those of addresses are limits (gateway/gate/limits.h).
+ * all processes of the gateway share; those of addresses are limits (gateway/auth/limits.h).
  *
  *	take ─▶ the code is looked up ─┬─ wrong: it is spent
  *	                               └─ right, or unknown: given back

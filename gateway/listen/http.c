@@ -4,7 +4,7 @@
 #include "common/message/json.h"
 #include "common/message/trace_context.h"
 #include "common/serve/http_origin.h"
-#include "gateway/gate/gate.h"
+#include "gateway/auth/auth.h"
 #include "gateway/listen/http_value.h"
 #include "gateway/metrics.h"
 

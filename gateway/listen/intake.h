@@ -7,7 +7,7 @@
 
 #include "common/message/trace_context.h"
 #include "common/program/config.h"
-#include "gateway/gate/gate.h"
+#include "gateway/auth/auth.h"
 #include "gateway/listen/arrival.h"
 #include "gateway/listen/request.h"
 #include "gateway/listen/turns.h"

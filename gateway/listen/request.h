@@ -1,12 +1,12 @@
 /* Requests of clients, as they are parsed, and their replies. */
 #pragma once
 
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/message/answer.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
 #include "common/message/use.h"
-#include "gateway/gate/token.h"
+#include "gateway/auth/token.h"
 
 #include <cjson/cJSON.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #include "common/log/log.h"
 #include "common/message/message.h"
 #include "common/rabbit/connection.h"
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "common/rabbit/topology.h"
 #include "common/thread.h"
 #include "gateway/metrics.h"

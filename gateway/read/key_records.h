@@ -7,7 +7,7 @@
 #pragma once
 
 #include "gateway/admit/redis_pool.h"
-#include "gateway/gate/gate.h"
+#include "gateway/auth/auth.h"
 #include "gateway/listen/intake.h"
 #include "gateway/read/lookup.h"
 

@@ -4,7 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 #include "common/serve/loop.h"
 #include "gateway/metrics.h"
 

@@ -25,7 +25,7 @@
 #include "common/hash.h"
 #include "common/message/receive.h"
 #include "common/postgres/argument.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "common/program/config.h"
 
 #include <event2/event.h>

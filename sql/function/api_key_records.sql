@@ -2,7 +2,7 @@
 -- function: api_key_records(bigint,int)
 --
 -- Returns keys whose last change has a higher number than `after`, in the order of these numbers:
--- each as the JSON that Redis has (lua/keys.lua) and gateways read (common/keys.c).
+-- each as the JSON that Redis has (lua/keys.lua) and gateways read (common/api_keys.c).
 CREATE OR REPLACE FUNCTION api_key_records(
 	after bigint,
 	most  int)

@@ -48,7 +48,7 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
 	WHEN $1::text = '' THEN pg_current_wal_flush_lsn() ELSE $1::text::pg_lsn END AS position
 	OFFSET 0) AS p
 
--- durability: The settings of this session that common/program/durability.c checks.
+-- durability: The settings of this session that common/program/weak_settings.c checks.
 SELECT name, setting
 FROM pg_settings
 WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes')

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/keys.h"
+#include "common/api_keys.h"
 
 #include <openssl/sha.h>
 #include <stdlib.h>

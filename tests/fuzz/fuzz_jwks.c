@@ -7,7 +7,7 @@
 
 #include "common/message/json.h"
 #include "common/message/receive.h"
-#include "gateway/gate/jwks.h"
+#include "gateway/auth/jwks.h"
 
 #include <stdlib.h>
 

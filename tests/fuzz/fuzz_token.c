@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/message/json.h"
-#include "gateway/gate/token.h"
+#include "gateway/auth/token.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -47,7 +47,7 @@ MUTANTS = [
     mutant(
         "commands",
         "the exit status of a change whose session was lost",
-        "ctl/postgres.c",
+        "ctl/database.c",
         "store_is_recorded() ",
         "store_is_recorded() < 0 ",
         "tests/e2e/test_e2e_couponctl.py::test_a_session_that_is_lost",

@@ -4,7 +4,7 @@ from mutant import mutant
 
 ACCESS = "tests/e2e/test_e2e_access.py::"
 GOOD, BAD = ACCESS + "test_what_is_good", ACCESS + "test_what_is_bad"
-GATE = "gateway/gate/gate.c"
+GATE = "gateway/auth/auth.c"
 
 ADMIN = "tests/e2e/test_e2e_admin.py::"
 
@@ -80,7 +80,7 @@ MUTANTS = [
     mutant(
         "operators",
         "the settings of Redis that an operator has acknowledged",
-        "common/program/durability.c",
+        "common/program/weak_settings.c",
         "\tif (part == DURABILITY_REDIS && durability->is_acknowledged)\n",
         "\tif (part == DURABILITY_REDIS && 0 * durability->is_acknowledged)\n",
         "tests/e2e/test_e2e_check.py::test_redis_does_not_show_its_settings",
@@ -301,7 +301,7 @@ MUTANTS = [
     mutant(
         "access",
         "the coupons of a token",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "\treturn token->is_for_all;",
         "\treturn 1;",
         GOOD,
@@ -342,7 +342,7 @@ MUTANTS = [
     mutant(
         "access",
         "the expiry that a token must have",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         'if (date_read(member(claims, "exp"), &token->until_ms) ||',
         'token->until_ms = INT64_MAX / 2;\n\tif ((member(claims, "exp") &&'
         ' date_read(member(claims, "exp"), &token->until_ms)) ||',
@@ -352,7 +352,7 @@ MUTANTS = [
     mutant(
         "access",
         "the coupons of a key",
-        "common/keys.c",
+        "common/api_keys.c",
         "return !key->coupons || bsearch(",
         "return key->coupons || !key->coupons || bsearch(",
         GOOD,
@@ -409,7 +409,7 @@ MUTANTS = [
     mutant(
         "access",
         "the coupon of each receive that an order names",
-        "gateway/gate/gate.c",
+        "gateway/auth/auth.c",
         "if (!identity_has_coupon(identity, request->use->receives[i].coupon))",
         "if (!identity_has_coupon(identity, request->coupon))",
         "tests/e2e/test_e2e_use.py::test_a_key_of_some_coupons",
@@ -430,19 +430,19 @@ MUTANTS = [
     mutant("limits", "the balancer that has no rate of its address", GATE,
            "\tif (!key && !responder->is_local)", "\tif (!key)",
            "tests/e2e/test_e2e_proxy.py::test_the_balancer_itself"),
-    mutant("limits", "the one of two limits that refuses for longer", "gateway/gate/limits.c",
+    mutant("limits", "the one of two limits that refuses for longer", "gateway/auth/limits.c",
            "if (!one.of || other.wait_us > one.wait_us)", "if (!one.of)",
            "unit_test_limits::test_two_that_refuse"),
-    mutant("limits", "the hash 0, which no free entry has", "gateway/gate/word_table.c",
+    mutant("limits", "the hash 0, which no free entry has", "gateway/auth/word_table.c",
            "return key ? key : 1;", "return key;", "unit_test_limits::test_key_0"),
-    mutant("keys", "the state of a key that is found by its id", "common/keys.c",
+    mutant("keys", "the state of a key that is found by its id", "common/api_keys.c",
            "\tverdict = entry_state(entry, now_ms);\n", "\tverdict = KEY_GOOD;\n",
            API_KEYS + "test_found_by_its_id"),
-    mutant("keys", "the secret that nobody asks for who is known by an id", "common/keys.c",
+    mutant("keys", "the secret that nobody asks for who is known by an id", "common/api_keys.c",
            "\t\tgrant->is_by_id = 1;\n", "", API_KEYS + "test_found_by_its_id"),
-    mutant("keys", "the coupons of a revoked key", "common/keys.c",
+    mutant("keys", "the coupons of a revoked key", "common/api_keys.c",
            "\tif (key->is_revoked)\n\t\treturn 0;\n", "", API_KEYS + "test_revoked_stays_revoked"),
-    mutant("keys", "the shorter time of the secret before", "common/keys.c",
+    mutant("keys", "the shorter time of the secret before", "common/api_keys.c",
            "if (!is_own && entry->previous_until_ms < *until_ms)", "if (0 * is_own)",
            API_KEYS + "test_a_grant_lasts_until_its_time"),
     mutant("answers", "the codes that a gateway has not read, when it tells what it knows",

@@ -152,7 +152,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the message that no queue took",
-        "common/rabbit/publisher.c",
+        "common/rabbit/rabbit_publisher.c",
         "entry->returned ? CONFIRM_RETURNED : result",
         "result",
         "unit_test_confirm::test_return_then_ack",
@@ -576,7 +576,7 @@ MUTANTS = [
     mutant(
         "limits",
         "what goes back to a limit when another one refuses",
-        "gateway/gate/limits.c",
+        "gateway/auth/limits.c",
         "\t\t\t\tone_give_back(&limits[i]);",
         "\t\t\t\tcontinue;",
         "unit_test_limits::test_processes_take_from_one",
@@ -584,7 +584,7 @@ MUTANTS = [
     mutant(
         "limits",
         "the look at all limits before one is taken from",
-        "gateway/gate/limits.c",
+        "gateway/auth/limits.c",
         "\t\tif (verdict.wait_us > 0)\n\t\t\treturn verdict;\n",
         "",
         "unit_test_limits::test_what_is_refused_is_not_missing_meanwhile",
@@ -592,7 +592,7 @@ MUTANTS = [
     mutant(
         "limits",
         "the key that an entry still has when it is taken from",
-        "gateway/gate/limits.c",
+        "gateway/auth/limits.c",
         "\t\t\tif (!word_is_of(entry, limit->key))\n\t\t\t\tbreak;\n",
         "",
         "unit_test_limits::test_no_request_is_counted_for_another",
@@ -600,7 +600,7 @@ MUTANTS = [
     mutant(
         "limits",
         "those who owe most, that are forgotten last",
-        "gateway/gate/limits.c",
+        "gateway/auth/limits.c",
         "\treturn arrival;\n",
         "\treturn UINT64_MAX - 1 - arrival;\n",
         "unit_test_limits::test_a_flood_of_users",
@@ -609,7 +609,7 @@ MUTANTS = [
     mutant(
         "limits",
         "the set that a dead process held",
-        "gateway/gate/word_table.c",
+        "gateway/auth/word_table.c",
         "\tif (held > 0)\n",
         "\tif (held > table->sets_n)\n",
         "unit_test_word_table::test_a_set_that_is_held",
@@ -699,7 +699,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the key in a gateway that stays revoked",
-        "common/keys.c",
+        "common/api_keys.c",
         "\tif (key->is_revoked != than->is_revoked)\n\t\treturn key->is_revoked;\n",
         "",
         "unit_test_api_keys::test_revoked_stays_revoked",
@@ -708,7 +708,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the version of a key in a gateway",
-        "common/keys.c",
+        "common/api_keys.c",
         "return key->version > than->version;",
         "return key->version != than->version;",
         "unit_test_api_keys::test_the_higher_version_replaces",
@@ -716,7 +716,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the comparison of the secret of a key",
-        "common/keys.c",
+        "common/api_keys.c",
         "\tif (!is_own && !is_previous)\n\t\treturn KEY_WRONG;\n",
         "",
         "unit_test_api_keys::test_whose_a_text_is",
@@ -724,7 +724,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the end of the secret before",
-        "common/keys.c",
+        "common/api_keys.c",
         "is_previous = is_previous && now_ms < entry->previous_until_ms;",
         "is_previous = is_previous && entry->previous_until_ms > 0;",
         "unit_test_api_keys::test_the_previous_secret",
@@ -732,7 +732,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the expiry of a key",
-        "common/keys.c",
+        "common/api_keys.c",
         "return now_ms < entry->key.expires_ms ? KEY_GOOD : KEY_EXPIRED;",
         "return KEY_GOOD;",
         "unit_test_api_keys::test_expiry",
@@ -740,7 +740,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the change of a key that a connection was let in with",
-        "common/keys.c",
+        "common/api_keys.c",
         "if (grant->generation == grant->key->generation && now_ms < grant->until_ms)",
         "if (now_ms < grant->until_ms)",
         "unit_test_api_keys::test_a_grant_notices_changes",
@@ -808,7 +808,7 @@ MUTANTS = [
     mutant(
         "P3",
         "the level of isolation of the session",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "SET default_transaction_isolation = 'read committed'; ",
         "",
         "tests/e2e/test_e2e_logins.py::test_settings_of_a_role_that_would_stop_settling",

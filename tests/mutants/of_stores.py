@@ -14,7 +14,7 @@ MUTANTS = [
     mutant(
         "P9",
         "the longer time after an attempt to connect that was late",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "limit_ms *= 2;",
         "break;",
         "unit_test_postgres::test_an_attempt_after_a_late_one_has_more_time",
@@ -22,7 +22,7 @@ MUTANTS = [
     mutant(
         "sessions",
         "the encoding that each session sets",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "\"SET client_encoding = 'UTF8'; ",
         '"',
         HARMFUL,
@@ -30,7 +30,7 @@ MUTANTS = [
     mutant(
         "sessions",
         "the search_path that each session sets",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "SET search_path = public, pg_temp;",
         "",
         MIGRATE + "test_the_tables_are_in_public_whatever_other_schema_comes_first",
@@ -138,7 +138,7 @@ MUTANTS = [
     mutant(
         "TLS",
         "the warning of a store without TLS",
-        "common/program/durability.c",
+        "common/program/weak_settings.c",
         "if (!url->hosts[i].info.ssl && !host_is_loopback(",
         "if (!url->hosts[i].info.ssl && host_is_loopback(",
         TRANSPORT + "test_warnings",

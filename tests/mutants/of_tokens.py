@@ -6,13 +6,13 @@ TOKEN = "unit_test_token::"
 CLAIMS = "unit_test_token_claims::"
 JWKS = "unit_test_jwks::"
 VERIFIER = "unit_test_verifier::"
-READ = "gateway/gate/jwks.c"
+READ = "gateway/auth/jwks.c"
 
 MUTANTS = [
     mutant(
         "tokens",
         "the algorithm that the key fixes",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         '\tif (!is_text(member(header, "alg"), key->alg))\n\t\treturn TOKEN_ALGORITHM;\n',
         "",
         TOKEN + "test_algorithm_is_that_of_the_key",
@@ -20,7 +20,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the key that has the kid of the token",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "\tif (!key)\n\t\treturn TOKEN_KEY_UNKNOWN;\n",
         "\tif (!key)\n\t\tkey = tokens->keys->list;\n",
         TOKEN + "test_header",
@@ -29,7 +29,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the extensions that a token says must be understood",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         'member(header, "crit") || ',
         "",
         TOKEN + "test_header",
@@ -37,7 +37,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the verdict about the signature",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "\tif (verifier_verify(&key->verifier,",
         "\tif (0 && verifier_verify(&key->verifier,",
         TOKEN + "test_a_text_that_was_changed",
@@ -46,7 +46,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the length of a signature",
-        "gateway/gate/jwks.c",
+        "gateway/auth/jwks.c",
         "if (signature_len != verifier->signature_bytes)",
         "if (signature_len > MEMBER_BYTES_MAX)",
         TOKEN + "test_a_text_that_was_changed",
@@ -64,7 +64,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the issuer",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "!is_text(iss, tokens->terms.issuer)",
         "!cJSON_IsString(iss)",
         CLAIMS + "test_claims",
@@ -72,7 +72,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the audience",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "is_text(aud, tokens->terms.audience) ? TOKEN_GOOD : TOKEN_AUDIENCE",
         "TOKEN_GOOD",
         CLAIMS + "test_claims",
@@ -80,7 +80,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the audience in a list",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "if (is_text(one, tokens->terms.audience))",
         "if (cJSON_IsString(one))",
         CLAIMS + "test_claims",
@@ -88,7 +88,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the time from which a token is good",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "if (now_ms < token->from_ms)",
         "if (now_ms < 0)",
         CLAIMS + "test_times",
@@ -96,7 +96,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the expiry",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "now_ms < token->until_ms ? TOKEN_GOOD : TOKEN_EXPIRED;",
         "TOKEN_GOOD;",
         CLAIMS + "test_times",
@@ -104,7 +104,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the expiry of a token that is remembered",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "verdict = times_check(cached->token, now_ms);",
         "verdict = TOKEN_GOOD;",
         CLAIMS + "test_times",
@@ -112,7 +112,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the tokens that are forgotten with their keys",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "\t\t\tcached_forget(tokens, tokens->ring[i]);\n\t\ttokens->ring[i] = NULL;\n",
         "\t\t\tcontinue;\n\t\ttokens->ring[i] = NULL;\n",
         CLAIMS + "test_new_keys",
@@ -120,7 +120,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the key of a token that is held",
-        "gateway/gate/token.c",
+        "gateway/auth/token.c",
         "!token_keys_have(tokens->keys, token->fingerprint)",
         "token->holders == 0",
         CLAIMS + "test_new_keys",
@@ -137,7 +137,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the points of Ed25519 with which anybody could sign",
-        "gateway/gate/jwks.c",
+        "gateway/auth/jwks.c",
         "if (!crypto_core_ed25519_is_valid_point(verifier->point))",
         "if (verifier->point[0] == 2)",
         VERIFIER + "test_points_of_ed25519",
@@ -145,7 +145,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the private part of a key, which is refused",
-        "gateway/gate/jwks.c",
+        "gateway/auth/jwks.c",
         "if (member(jwk, secrets[i]))",
         "if (is_same(secrets[i], NULL))",
         JWKS + "test_refused",
@@ -153,7 +153,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the alg that goes with the type of the key",
-        "gateway/gate/jwks.c",
+        "gateway/auth/jwks.c",
         "if (is_same(uses[i].kty, kty) && (!uses[i].crv || is_same(uses[i].crv, crv)))",
         "if (kty)",
         JWKS + "test_refused",
@@ -161,7 +161,7 @@ MUTANTS = [
     mutant(
         "tokens",
         "the file of a secret that others may read",
-        "gateway/gate/jwks.c",
+        "gateway/auth/jwks.c",
         'if (!is_secret && is_same(member_text(jwk, "kty"), "oct"))',
         "if (is_secret < 0)",
         JWKS + "test_file",
@@ -176,7 +176,7 @@ MUTANTS = [
     mutant("tokens", "the errors of libcrypto about a key that is none", READ,
            "\tERR_clear_error(); /* what is left there", "\t(void)0; /* what is left there",
            VERIFIER + "test_moduli"),
-    mutant("tokens", "the tokens that were not verified before", "gateway/gate/token.c",
+    mutant("tokens", "the tokens that were not verified before", "gateway/auth/token.c",
            "\treturn cached != NULL;\n", "\treturn 1;\n", CLAIMS + "test_cache_gives_the_same"),
     # fmt: on
 ]

@@ -357,7 +357,7 @@ MUTANTS = [
     mutant(
         "keys",
         "the pages of keys that are still to come",
-        "common/keys.c",
+        "common/api_keys.c",
         '(n == KEY_COPY_PAGE || column_number(rows, n - 1, "version") > to)',
         '(column_number(rows, n - 1, "version") > to)',
         "unit_test_key_copy::test_how_far_a_page_goes",
@@ -365,7 +365,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the doubt about a COMMIT that waited for a standby",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "\tif (postgres->is_in_doubt)\n",
         "\tif (0)\n",
         STANDBY + "test_a_change_of_an_operator_is_cancelled",
@@ -375,7 +375,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the COMMIT that is shown to be on a standby",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "postgres->is_judged && postgres->failure == POSTGRES_OK &&",
         "0 && postgres->failure == POSTGRES_OK &&",
         STANDBY + "test_the_names_are_cleared_while_a_commit_waits",
@@ -403,7 +403,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the session that waits while no standby is waited for",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "postgres->state == CHECKING && *commit->why",
         "0",
         STANDBY + "test_the_names_are_cleared_while_a_commit_waits",
@@ -412,7 +412,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the command that is refused while no standby is waited for",
-        "ctl/postgres.c",
+        "ctl/database.c",
         '!db_is_null(check, 0, "why")',
         "0",
         STANDBY + "test_no_command_changes_anything_while_no_standby_is_waited_for",
@@ -501,7 +501,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the next server, where one was an old one",
-        "common/postgres/session.c",
+        "common/postgres/postgres_session.c",
         "\tpostgres->host_at++; /* the next host */\n",
         "",
         STANDBY + "test_a_standby_without_the_tail_is_promoted",

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "gateway/publish/waiters.h"
 #include "gateway/publish/batch.h"
 #include "tests/sim/rig_worker.h"

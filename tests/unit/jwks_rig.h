@@ -1,7 +1,7 @@
 /* Keys of the RFCs as JSON, and key sets of them that are taken or refused. */
 #pragma once
 
-#include "gateway/gate/jwks.h"
+#include "gateway/auth/jwks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * The table of API keys: which records it takes, which of two it believes, whose a text is, and how
  * long a grant lasts.
  */
-#include "common/keys.h"
+#include "common/api_keys.h"
 
 #include <openssl/sha.h>
 #include <setjmp.h>

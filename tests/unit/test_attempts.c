@@ -2,7 +2,7 @@
  * Budgets of wrong exchange codes: who is refused, who waits, and for how long. Here one process
  * enters as each of those of a gateway in turn.
  */
-#include "gateway/gate/limits.h"
+#include "gateway/auth/limits.h"
 #include "gateway/claim/attempts.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /*
  * The confirm window: every message ends once, in the order of its tag, with the broker's reply.
  */
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

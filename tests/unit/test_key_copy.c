@@ -2,7 +2,7 @@
  * Pages of API keys on their way to Redis: how far each says that Redis has them, and what became
  * of it. The server is a thread with canned replies.
  */
-#include "common/keys.h"
+#include "common/api_keys.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* How often keys were used, over processes. */
-#include "gateway/gate/gate.h"
+#include "gateway/auth/auth.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

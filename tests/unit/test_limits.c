@@ -2,7 +2,7 @@
  * Limits of requests: how many are allowed, for how long the others wait, and that all processes
  * together allow no more, also when some of them die.
  */
-#include "gateway/gate/limits.h"
+#include "gateway/auth/limits.h"
 #include "tests/unit/dying.h"
 
 #include <setjmp.h>

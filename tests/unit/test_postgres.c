@@ -1,7 +1,7 @@
 /* The arguments of a statement, byte by byte, and what the failures of statements mean. */
 #include "common/clock.h"
 #include "common/postgres/argument.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* TLS to PostgreSQL: rows in records that libpq takes in part, and servers that are refused. */
 #include "common/clock.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "tls_identity.h"
 
 #include <linux/sockios.h>

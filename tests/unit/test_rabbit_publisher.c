@@ -4,7 +4,7 @@
  */
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "common/rabbit/topology.h"
 #include "fake_broker.h"
 

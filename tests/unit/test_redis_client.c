@@ -2,7 +2,7 @@
  * Error handling of the blocking client: a refused command leaves the connection open, any other
  * error closes it. The server is a thread with canned replies.
  */
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* The names of keys in Redis, and the meaning of its replies and errors. */
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

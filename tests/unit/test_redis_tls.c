@@ -3,8 +3,8 @@
  * what is said where hiredis has no TLS.
  */
 #include "common/clock.h"
-#include "common/redis/client.h"
-#include "common/redis/tls.h"
+#include "common/redis/redis_client.h"
+#include "common/redis/redis_tls.h"
 #include "gateway/admit/redis_link.h"
 #include "tls_front.h"
 

@@ -1,6 +1,6 @@
 /* Which URLs lead to another machine unprotected. */
-#include "common/postgres/session.h"
-#include "common/program/durability.h"
+#include "common/postgres/postgres_session.h"
+#include "common/program/weak_settings.h"
 #include "common/resolving.h"
 
 #include <setjmp.h>

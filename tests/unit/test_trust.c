@@ -1,7 +1,7 @@
 /* TLS to RabbitMQ: what is published over it, and which servers are refused, with which words. */
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 #include "common/trust.h"
 #include "fake_broker.h"
 #include "tls_front.h"

@@ -2,7 +2,7 @@
  * The table of words that processes share: who is forgotten in a full set, and what is left by a
  * process that dies while it gives an entry to another key.
  */
-#include "gateway/gate/word_table.h"
+#include "gateway/auth/word_table.h"
 #include "tests/unit/dying.h"
 
 #include <setjmp.h>

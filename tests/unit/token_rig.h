@@ -1,7 +1,7 @@
 /* Issuers of tokens: keys that libcrypto makes, as a key set, and what they sign. */
 #pragma once
 
-#include "gateway/gate/token.h"
+#include "gateway/auth/token.h"
 
 #include <openssl/core_names.h>
 #include <openssl/ec.h>

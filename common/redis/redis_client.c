@@ -1,11 +1,11 @@
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include "common/backoff.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
-#include "common/redis/tls.h"
+#include "common/redis/redis_tls.h"
 #include "common/thread.h"
 #include "embed.h"
 

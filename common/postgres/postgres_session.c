@@ -1,4 +1,4 @@
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 
 #include "common/backoff.h"
 #include "common/check.h"

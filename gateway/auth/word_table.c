@@ -1,4 +1,4 @@
-#include "gateway/gate/word_table.h"
+#include "gateway/auth/word_table.h"
 
 #include "common/check.h"
 

@@ -1,4 +1,4 @@
-#include "common/rabbit/publisher.h"
+#include "common/rabbit/rabbit_publisher.h"
 
 #include "common/check.h"
 #include "common/clock.h"

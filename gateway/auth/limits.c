@@ -3,10 +3,10 @@
  * would not be. A word is the theoretical arrival time of its key. It grows with each request, and
  * an entry gets a later one before it gets another key, so no request is counted for another.
  */
-#include "gateway/gate/limits.h"
+#include "gateway/auth/limits.h"
 
 #include "common/check.h"
-#include "gateway/gate/word_table.h"
+#include "gateway/auth/word_table.h"
 
 #include <stdio.h>
 

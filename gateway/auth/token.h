@@ -14,7 +14,7 @@
 #pragma once
 
 #include "common/message/receive.h"
-#include "gateway/gate/jwks.h"
+#include "gateway/auth/jwks.h"
 
 #include <stddef.h>
 #include <stdint.h>

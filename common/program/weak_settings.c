@@ -1,9 +1,9 @@
-#include "common/program/durability.h"
+#include "common/program/weak_settings.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/resolving.h"

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "common/redis/client.h"
+#include "common/redis/redis_client.h"
 
 #include <libpq-fe.h>
 #include <stddef.h>

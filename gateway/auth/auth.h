@@ -13,7 +13,7 @@
 #pragma once
 
 #include "common/program/config.h"
-#include "gateway/gate/limits.h"
+#include "gateway/auth/limits.h"
 #include "gateway/listen/request.h"
 
 #include <event2/buffer.h>

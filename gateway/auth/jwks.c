@@ -1,4 +1,4 @@
-#include "gateway/gate/jwks.h"
+#include "gateway/auth/jwks.h"
 
 #include "common/message/number.h"
 #include "common/check.h"

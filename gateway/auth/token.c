@@ -18,7 +18,7 @@
  * would protect the table against texts that are chosen for their hashes; it has only those that
  * the issuer has signed, and common/hash.h has a key.
  */
-#include "gateway/gate/token.h"
+#include "gateway/auth/token.h"
 
 #include "common/check.h"
 #include "common/hash.h"

@@ -1,4 +1,4 @@
-#include "common/redis/tls.h"
+#include "common/redis/redis_tls.h"
 
 #include "common/check.h"
 #include "common/clock.h"

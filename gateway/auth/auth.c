@@ -1,10 +1,10 @@
-#include "gateway/gate/gate.h"
+#include "gateway/auth/auth.h"
 
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log/log.h"
-#include "common/keys.h"
+#include "common/api_keys.h"
 #include "common/program/key_file.h"
 #include "common/serve/metrics.h"
 #include "gateway/metrics.h"

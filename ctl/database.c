@@ -1,8 +1,8 @@
-#include "ctl/postgres.h"
+#include "ctl/database.h"
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "ctl/ctl.h"
 #include "embed.h"
 

@@ -1,11 +1,11 @@
-#include "common/keys.h"
+#include "common/api_keys.h"
 
 #include "common/array.h"
 #include "common/check.h"
 #include "common/hash.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
-#include "common/postgres/session.h"
+#include "common/postgres/postgres_session.h"
 #include "embed.h"
 
 #include <openssl/crypto.h>
