@@ -74,69 +74,44 @@ static void told(struct access *access, int64_t version)
 		access->told_ms = clock_monotonic_ms();
 }
 
-/* Returns whether there may be more. */
-static int rows_take(struct access *access, const PGresult *rows)
-{
-	int64_t version = access->postgres_version, counted = column_number(rows, 0, "counted");
-	int n = 0;
-
-	if (counted < version) { /* it was put back: all of it once more */
-		access->postgres_version = 0;
-		return 0;
-	}
-	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *text = column_text(rows, row, "record");
-
-		if (!*text)
-			continue;
-		n++;
-		version = column_number(rows, row, "version");
-		record_take(access, text, strlen(text));
-	}
-	access->postgres_version = n < RECORDS_MAX ? counted : version;
-	if (n < RECORDS_MAX)
-		told(access, counted);
-	return n == RECORDS_MAX;
-}
-
 static void postgres_look(struct access *access)
 {
 	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
 	int again = 1;
 
 	while (again && (postgres_up(access->postgres) || postgres_open(access->postgres) == 0)) {
-		PGresult *rows =
-			postgres_ask(access->postgres, sql_query_key_news,
-				     POSTGRES_ARGUMENTS(postgres_number(access->postgres_version),
-							postgres_number(RECORDS_MAX)),
-				     &patience);
+		int64_t version = access->postgres_version, counted;
+		int n = 0;
+		PGresult *rows = postgres_ask(access->postgres, sql_query_key_news,
+					      POSTGRES_ARGUMENTS(postgres_number(version),
+								 postgres_number(RECORDS_MAX)),
+					      &patience);
 
+		if (!rows || PQntuples(rows) == 0) {
+			PQclear(rows);
+			return;
+		}
 		pthread_mutex_lock(&access->lock);
-		again = rows && PQntuples(rows) > 0 && rows_take(access, rows);
+		counted = column_number(rows, 0, "counted");
+		for (int row = 0; counted >= version && row < PQntuples(rows); row++) {
+			const char *text = column_text(rows, row, "record");
+
+			if (!*text)
+				continue;
+			n++;
+			access->postgres_version = column_number(rows, row, "version");
+			record_take(access, text, strlen(text));
+		}
+		if (counted < version) { /* it was put back: all of it once more */
+			access->postgres_version = 0;
+		} else if (n < RECORDS_MAX) {
+			access->postgres_version = counted;
+			told(access, counted);
+		}
 		pthread_mutex_unlock(&access->lock);
+		again = n == RECORDS_MAX;
 		PQclear(rows);
 	}
-}
-
-static void fields_take(struct access *access, const redisReply *reply)
-{
-	access->redis_version = 0;
-	for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-		const redisReply *field = reply->element[i], *value = reply->element[i + 1];
-
-		if (strcmp(field->str, VERSION_FIELD) != 0)
-			record_take(access, value->str, value->len);
-		else if (id_parse(value->str, value->len, &access->redis_version))
-			access->redis_version = 0;
-	}
-}
-
-/* Once, until it answers again. */
-static void redis_note(struct access *access, int failed)
-{
-	if (failed && !access->redis_is_lost)
-		log_warn("redis_lost", LOG_S("error", redis_client_error(access->redis)));
-	access->redis_is_lost = failed;
 }
 
 static void redis_look(struct access *access)
@@ -146,45 +121,40 @@ static void redis_look(struct access *access)
 	int64_t version = 0;
 
 	reply = redis_client_open(access->redis) ? NULL : redis_client_call(access->redis, 3, hget);
-	redis_note(access, !reply);
+	if (!reply && !access->redis_is_lost) /* once, until it answers again */
+		log_warn("redis_lost", LOG_S("error", redis_client_error(access->redis)));
+	access->redis_is_lost = !reply;
 	if (reply && reply->type == REDIS_REPLY_STRING)
 		(void)id_parse(reply->str, reply->len, &version);
 	freeReplyObject(reply);
 	if (version == 0) /* it has lost its data, or never had any */
 		return;
+
 	reply = version == access->redis_version ? NULL : redis_client_call(access->redis, 2, all);
 	pthread_mutex_lock(&access->lock);
-	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		fields_take(access, reply);
+	if (reply && reply->type == REDIS_REPLY_ARRAY) {
+		access->redis_version = 0;
+		for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+			const redisReply *field = reply->element[i], *value = reply->element[i + 1];
+
+			if (strcmp(field->str, VERSION_FIELD) != 0)
+				record_take(access, value->str, value->len);
+			else if (id_parse(value->str, value->len, &access->redis_version))
+				access->redis_version = 0;
+		}
+	}
 	if (version == access->redis_version)
 		told(access, version);
 	pthread_mutex_unlock(&access->lock);
 	freeReplyObject(reply);
 }
 
-/* Until the next look, which a question brings forward. */
-static void pause_make(struct access *access)
-{
-	int64_t since_ms = clock_monotonic_ms(), until_ms;
-
-	while (!access->thread.stops) {
-		pthread_mutex_lock(&access->lock);
-		until_ms = since_ms + (access->asked_by_known               ? 0
-				       : access->asked_n > access->looked_n ? ASKED_EVERY_MS
-									    : EVERY_MS);
-		pthread_mutex_unlock(&access->lock);
-		if (clock_monotonic_ms() >= until_ms)
-			return;
-		thread_pause(&access->thread, until_ms, NULL, 0);
-	}
-}
-
 static void *run(void *data)
 {
 	struct access *access = data;
 
-	do {
-		int64_t begin_ms = clock_monotonic_ms();
+	while (!access->thread.stops) {
+		int64_t begin_ms = clock_monotonic_ms(), looked_ms, next_ms;
 		uint64_t asked_n;
 
 		pthread_mutex_lock(&access->lock);
@@ -198,8 +168,20 @@ static void *run(void *data)
 		if (access->told_ms >= begin_ms)
 			access->told_n = asked_n;
 		pthread_mutex_unlock(&access->lock);
-		pause_make(access);
-	} while (!access->thread.stops);
+
+		/* A question brings the next look forward. */
+		looked_ms = clock_monotonic_ms();
+		do {
+			pthread_mutex_lock(&access->lock);
+			next_ms = looked_ms + (access->asked_by_known               ? 0
+					       : access->asked_n > access->looked_n ? ASKED_EVERY_MS
+										    : EVERY_MS);
+			pthread_mutex_unlock(&access->lock);
+			if (clock_monotonic_ms() >= next_ms)
+				break;
+			thread_pause(&access->thread, next_ms, NULL, 0);
+		} while (!access->thread.stops);
+	}
 	return NULL;
 }
 
@@ -373,56 +355,41 @@ static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
 	visitor->ends_ms = session->ends_ms;
 }
 
-static enum access_answer check_locked(struct access *access, const struct credentials *credentials,
-				       unsigned role, const struct access_about *about,
-				       int is_change, struct visitor *visitor)
+enum access_answer access_check(struct access *access, const struct credentials *credentials,
+				unsigned role, const struct access_about *about, int is_change,
+				struct visitor *visitor)
 {
 	enum access_answer answer = ACCESS_NOBODY;
 	struct session *session = NULL;
 	struct key_grant grant = { 0 };
 
+	pthread_mutex_lock(&access->lock);
 	if (credentials->key)
 		answer = key_find(access, credentials->key, credentials->is_asked, &grant);
 	else if (credentials->session)
 		answer = session_check(access, credentials, is_change, &session);
-	if (answer != ACCESS_OK)
-		return answer;
-	if (session)
-		grant = session->grant;
-	visitor_set(visitor, &grant, session);
-	return is_allowed(grant.key, role, about) ? ACCESS_OK : ACCESS_FORBIDDEN;
-}
-
-enum access_answer access_check(struct access *access, const struct credentials *credentials,
-				unsigned role, const struct access_about *about, int is_change,
-				struct visitor *visitor)
-{
-	enum access_answer answer;
-
-	pthread_mutex_lock(&access->lock);
-	answer = check_locked(access, credentials, role, about, is_change, visitor);
+	if (answer == ACCESS_OK) {
+		visitor_set(visitor, session ? &session->grant : &grant, session);
+		if (!is_allowed(visitor->grant.key, role, about))
+			answer = ACCESS_FORBIDDEN;
+	}
 	pthread_mutex_unlock(&access->lock);
 	return answer;
-}
-
-static enum access_answer check_again_locked(struct access *access, struct visitor *visitor,
-					     unsigned role, const struct access_about *about)
-{
-	if (!knows_keys(access))
-		return ACCESS_UNAVAILABLE;
-	if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
-	    (*visitor->token && !session_goes_on(access, visitor->token)))
-		return ACCESS_NOBODY;
-	return is_allowed(visitor->grant.key, role, about) ? ACCESS_OK : ACCESS_FORBIDDEN;
 }
 
 enum access_answer access_check_again(struct access *access, struct visitor *visitor, unsigned role,
 				      const struct access_about *about)
 {
-	enum access_answer answer;
+	enum access_answer answer = ACCESS_OK;
 
 	pthread_mutex_lock(&access->lock);
-	answer = check_again_locked(access, visitor, role, about);
+	if (!knows_keys(access))
+		answer = ACCESS_UNAVAILABLE;
+	else if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
+		 (*visitor->token && !session_goes_on(access, visitor->token)))
+		answer = ACCESS_NOBODY;
+	else if (!is_allowed(visitor->grant.key, role, about))
+		answer = ACCESS_FORBIDDEN;
 	pthread_mutex_unlock(&access->lock);
 	return answer;
 }
