@@ -63,7 +63,7 @@ static void on_stop(evutil_socket_t fd, short what, void *server)
 static void serve(const struct config *config, int fd)
 {
 	struct event_base *base = checked(event_base_new());
-	struct server *server = server_new(base, fd, config);
+	struct admin_server *server = server_new(base, fd, config);
 	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, server),
 				  evsignal_new(base, SIGINT, on_stop, server) };
 

@@ -1,6 +1,6 @@
-#include "admin/openapi.h"
-
+/* Makes the description of the API by OpenAPI 3.1 from the routes and the options of commands. */
 #include "admin/route.h"
+
 #include "common/check.h"
 #include "common/message/api_key.h"
 #include "common/program/program.h"

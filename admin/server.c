@@ -1,12 +1,9 @@
 #include "admin/server.h"
 
-#include "admin/console.h"
 #include "admin/live.h"
 #include "admin/metrics.h"
-#include "admin/openapi.h"
 #include "admin/operation.h"
 #include "admin/route.h"
-#include "admin/session.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
@@ -16,6 +13,7 @@
 #include "common/serve/loop.h"
 #include "common/serve/web.h"
 #include "ctl/output.h"
+#include "embed.h"
 
 #include <event2/buffer.h>
 #include <event2/http.h>
@@ -34,7 +32,6 @@
 #define TARGET_BYTES_MAX 16384
 #define BODY_BYTES_MAX 65536
 #define TIMEOUT_S 10 /* of an idle or slow connection */
-#define SESSION_PATH "/admin/session"
 #define STOP_TICK_MS 50
 #define ASK_TICK_MS 5
 #define ASK_MS 5000      /* both stores may hang */
@@ -44,13 +41,13 @@
 /* A request that is answered when the stores were asked for changes of keys. */
 struct waiting {
 	TAILQ_ENTRY(waiting) next;
-	struct server *server;
+	struct admin_server *server;
 	struct evhttp_request *http;
 	uint64_t question;
 	int64_t until_ms;
 };
 
-struct server {
+struct admin_server {
 	const struct config *config;
 	struct event_base *base;
 	struct web *web;
@@ -67,46 +64,26 @@ struct server {
 	int stop_ticks;
 };
 
-/* ---- what goes on, and the console */
+/* ---- what goes on */
 
 static int may_look(void *context, struct evhttp_request *http)
 {
-	struct server *server = context;
-	struct request request = { .http = http, .is_asked = 1 };
+	struct admin_server *server = context;
+	struct admin_request request = { .http = http, .is_asked = 1 };
 
 	return request_access(&request, server->access, KEY_ROLE_MONITOR, NULL) == ACCESS_OK;
 }
 
-/* The ids of campaigns that are asked for, "": none (malloc). NULL: it is answered. */
-static char *coupons_read(struct request *request)
+/*
+ * Answers /admin/v1/now with one sample of what goes on, and /admin/v1/live with one a second, until
+ * the client leaves.
+ */
+static void on_live(struct admin_server *server, struct admin_request *request, int once)
 {
-	const char *query = request_query(request);
-	struct evkeyvalq pairs = { 0 };
+	struct evkeyvalq parameters;
 	const struct evkeyval *pair;
-	const char *coupons = "";
-	char *copy = NULL, detail[128] = "";
-
-	if (query && (strstr(query, "%00") || evhttp_parse_query_str(query, &pairs)))
-		snprintf(detail, sizeof(detail), "the query cannot be read");
-	TAILQ_FOREACH (pair, &pairs, next) {
-		if (strcmp(pair->key, "coupons") != 0)
-			snprintf(detail, sizeof(detail), "%.60s: there is no such parameter",
-				 pair->key);
-		coupons = pair->value;
-	}
-	if (*detail)
-		request_refuse(request, 400, detail);
-	else
-		copy = checked(strdup(coupons));
-	evhttp_clear_headers(&pairs);
-	return copy;
-}
-
-/* /now has it once, /live again and again. */
-static void on_live(struct server *server, struct request *request, int once)
-{
-	const char *why;
-	char *coupons;
+	const char *coupons = "", *why;
+	char detail[128] = "";
 	int status;
 
 	if (evhttp_request_get_command(request->http) != EVHTTP_REQ_GET) {
@@ -115,29 +92,167 @@ static void on_live(struct server *server, struct request *request, int once)
 	}
 	if (!request_admit(request, server->access, KEY_ROLE_MONITOR, NULL))
 		return;
-	coupons = coupons_read(request);
-	if (!coupons)
+	if (request_parameters(request, &parameters))
 		return;
-	status = live_look(server->live, request->http, request->visitor.key, coupons, once, &why);
-	free(coupons);
-	if (status)
-		request_refuse(request, status, why);
+	TAILQ_FOREACH (pair, &parameters, next) {
+		if (strcmp(pair->key, "coupons") != 0)
+			snprintf(detail, sizeof(detail), "%.60s: there is no such parameter",
+				 pair->key);
+		coupons = pair->value;
+	}
+	if (*detail) {
+		request_refuse(request, 400, detail);
+	} else {
+		status = live_look(server->live, request->http, request->visitor.key, coupons, once,
+				   &why);
+		if (status)
+			request_refuse(request, status, why);
+	}
+	evhttp_clear_headers(&parameters);
 }
 
-static void on_page(struct request *request)
+/* ---- the pages of the console */
+
+/* Nothing comes from elsewhere, nothing is inline, and no other page shows it in a frame. */
+#define POLICY                                                                                  \
+	"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " \
+	"'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+static const char *type_of(const char *name)
 {
+	static const struct {
+		const char *end, *type;
+	} types[] = { { ".html", "text/html; charset=utf-8" },
+		      { ".css", "text/css; charset=utf-8" },
+		      { ".js", "text/javascript; charset=utf-8" },
+		      { ".svg", "image/svg+xml" } };
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(strrchr(name, '.'), types[i].end) == 0)
+			return types[i].type;
+	check(!"a type of file that has no name");
+	return NULL;
+}
+
+/* Answers a path that has no other meaning: with a file of the console (console/), or with 404. */
+static void on_page(struct admin_request *request)
+{
+	struct evkeyvalq *headers = evhttp_request_get_output_headers(request->http);
+	const char *prefix = "/console/", *known = request_header(request, "If-None-Match"),
+		   *name = "";
+	const struct console_file *file = console_files;
+	struct evbuffer *body;
+	char tag[32];
+
 	if (request->changes) {
 		request->path = REQUEST_PATH_UNKNOWN;
 		request_refuse_method(request, EVHTTP_REQ_GET);
-	} else if (!console_answer(request->http, request->path))
+		return;
+	}
+	if (strcmp(request->path, "/") == 0)
+		name = "index.html";
+	else if (strncmp(request->path, prefix, strlen(prefix)) == 0)
+		name = request->path + strlen(prefix);
+	while (file->name && strcmp(file->name, name) != 0)
+		file++;
+	if (!file->name) {
 		request_refuse(request, 404,
 			       "there is no such path: see " ROUTE_PREFIX "/openapi.json");
+		return;
+	}
+
+	snprintf(tag, sizeof(tag), "\"%s\"", file->tag);
+	evhttp_add_header(headers, "ETag", tag);
+	evhttp_add_header(headers, "Cache-Control", "no-cache");
+	evhttp_add_header(headers, "Content-Security-Policy", POLICY);
+	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+	evhttp_add_header(headers, "Referrer-Policy", "no-referrer");
+	evhttp_add_header(headers, "Cross-Origin-Opener-Policy", "same-origin");
+	if (known && strcmp(known, tag) == 0) {
+		evhttp_send_reply(request->http, HTTP_NOTMODIFIED, NULL, NULL);
+		return;
+	}
+	body = checked(evbuffer_new());
+	check(evbuffer_add_reference(body, file->text, strlen(file->text), NULL, NULL) == 0);
+	web_reply(request->http, 200, NULL, type_of(file->name), body);
+}
+
+/* ---- sessions of browsers */
+
+static cJSON *session_json(const struct visitor *visitor)
+{
+	cJSON *object = output_object();
+	char text[CLOCK_RFC3339_SIZE];
+
+	output_text(object, "key", visitor->key);
+	output_text(object, "role", visitor->roles & KEY_ROLE_ADMIN ? "admin" : "monitor");
+	output_text(object, "csrf_token", visitor->token);
+	output_text(object, "ends_at",
+		    visitor->ends_ms ? clock_rfc3339(visitor->ends_ms, text) : NULL);
+	return object;
+}
+
+/* `ends_ms` by the wall clock; 0: the browser forgets it at once. */
+static void cookie_set(struct admin_request *request, const char *value, int64_t ends_ms,
+		       int is_secure)
+{
+	int64_t seconds = ends_ms ? (ends_ms - clock_wall_ms()) / 1000 : 0;
+	char text[192];
+
+	snprintf(text, sizeof(text),
+		 SESSION_COOKIE "=%s; Path=/admin; Max-Age=%lld; HttpOnly; SameSite=Strict%s",
+		 value, (long long)seconds, is_secure ? "; Secure" : "");
+	request_header_add(request, "Set-Cookie", text);
+}
+
+/* A browser signs in with a key, is told who it is, and signs out. */
+static void on_session(struct admin_server *server, struct admin_request *request)
+{
+	int is_secure = web_tls(server->web) != NULL, answered;
+	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
+	char session[SESSION_TEXT_SIZE];
+	const cJSON *body, *key;
+	enum access_answer answer;
+
+	if (method == EVHTTP_REQ_POST) {
+		body = request_body(request, server->arena, &answered);
+		if (answered)
+			return;
+		key = cJSON_GetObjectItemCaseSensitive(body, "key");
+		if (!cJSON_IsString(key) || cJSON_GetArraySize(body) != 1) {
+			request_refuse(request, 400,
+				       "the body must be {\"key\":\"…\"}, with an API key");
+			return;
+		}
+		answer = access_session_begin(server->access, key->valuestring, request->is_asked,
+					      session, &request->visitor);
+		json_arena_wipe(server->arena);
+		if (answer != ACCESS_OK) {
+			request_refuse_access(request, answer);
+			return;
+		}
+		cookie_set(request, session, request->visitor.ends_ms, is_secure);
+		request_reply_object(request, 200, session_json(&request->visitor));
+	} else if (!request->changes) {
+		if (request_admit(request, server->access, 0, NULL))
+			request_reply_object(request, 200, session_json(&request->visitor));
+	} else if (method == EVHTTP_REQ_DELETE) {
+		if (!request_admit(request, server->access, 0, NULL))
+			return;
+		if (request_cookie(request, session))
+			access_session_end(server->access, session);
+		cookie_set(request, "", 0, is_secure);
+		request_reply(request, 204, NULL);
+	} else {
+		request_refuse_method(request,
+				      EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE);
+	}
 }
 
 /* ---- what watches the program */
 
 /* Nobody needs a key for the one word; the rest names machines. */
-static void on_readyz(struct server *server, struct request *request)
+static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
 	int keys = access_is_ready(server->access), program = access(couponctl_path(), X_OK) == 0,
 	    ready = keys && program && !server->stop_by_ms;
@@ -166,7 +281,14 @@ static void on_readyz(struct server *server, struct request *request)
 	cJSON_Delete(object);
 }
 
-static void on_metrics(struct server *server, struct request *request)
+static void on_tick(void *context, const struct tls *tls)
+{
+	(void)context;
+	metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(tls));
+	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(tls) != NULL);
+}
+
+static void on_metrics(struct admin_server *server, struct admin_request *request)
 {
 	struct child_counts counts = operations_count(server->operations);
 	struct evbuffer *body;
@@ -181,30 +303,7 @@ static void on_metrics(struct server *server, struct request *request)
 	web_reply(request->http, 200, NULL, EXPOSITION_TYPE, body);
 }
 
-static void on_tick(void *context, const struct tls *tls)
-{
-	(void)context;
-	metrics_set(METRIC_TLS_EXPIRES, tls_expires_s(tls));
-	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(tls) != NULL);
-}
-
 /* ---- requests */
-
-/* What evhttp lets pass, and others may understand otherwise. Returns whether it is answered. */
-static int is_ambiguous(struct request *request)
-{
-	const struct evkeyval *one;
-	int lengths_n = 0;
-
-	TAILQ_FOREACH (one, evhttp_request_get_input_headers(request->http), next) {
-		lengths_n += strcasecmp(one->key, "Content-Length") == 0;
-	}
-	if (lengths_n <= 1 && !request_header(request, "Transfer-Encoding"))
-		return 0;
-	request_header_add(request, "Connection", "close");
-	request_refuse(request, 411, "a body needs one Content-Length, and no Transfer-Encoding");
-	return 1;
-}
 
 /* The rest of a path that begins with these segments, or NULL. */
 static const char *path_rest(const char *path, const char *begin)
@@ -215,11 +314,23 @@ static const char *path_rest(const char *path, const char *begin)
 										  : NULL;
 }
 
-static void request_answer(struct server *server, struct request *request)
+static void request_answer(struct admin_server *server, struct admin_request *request)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request->http)), *rest;
 	size_t len = path ? strlen(path) : 0;
+	const struct evkeyval *header;
+	int lengths_n = 0;
 
+	/* What evhttp lets pass, and others may understand otherwise. */
+	TAILQ_FOREACH (header, evhttp_request_get_input_headers(request->http), next) {
+		lengths_n += strcasecmp(header->key, "Content-Length") == 0;
+	}
+	if (lengths_n > 1 || request_header(request, "Transfer-Encoding")) {
+		request_header_add(request, "Connection", "close");
+		request_refuse(request, 411,
+			       "a body needs one Content-Length, and no Transfer-Encoding");
+		return;
+	}
 	if (strlen(evhttp_request_get_uri(request->http)) > TARGET_BYTES_MAX) {
 		request_refuse(request, 414, "the path and the query have more than 16384 bytes");
 		return;
@@ -231,6 +342,7 @@ static void request_answer(struct server *server, struct request *request)
 			"/openapi.json");
 		return;
 	}
+
 	request->path = path = path ? path : "";
 	if (strcmp(path, "/healthz") == 0)
 		request_reply(request, 200, checked(strdup("{\"status\":\"ok\"}")));
@@ -240,9 +352,8 @@ static void request_answer(struct server *server, struct request *request)
 		on_metrics(server, request);
 	else if (server->stop_by_ms)
 		request_refuse(request, 503, "coupon-admin is stopping: nothing was done");
-	else if (strcmp(path, SESSION_PATH) == 0)
-		session_answer(request, server->access, server->arena,
-			       web_tls(server->web) != NULL);
+	else if (strcmp(path, "/admin/session") == 0)
+		on_session(server, request);
 	else if (strcmp(path, ROUTE_PREFIX "/now") == 0)
 		on_live(server, request, 1);
 	else if (strcmp(path, ROUTE_PREFIX "/live") == 0)
@@ -274,18 +385,17 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 }
 
 /* `is_asked`: 0 when it has arrived; it may wait, and is begun again. */
-static void request_begin(struct server *server, struct evhttp_request *http, int is_asked)
+static void request_begin(struct admin_server *server, struct evhttp_request *http, int is_asked)
 {
-	struct request request = { .http = http,
-				   .path = REQUEST_PATH_UNKNOWN,
-				   .changes = !(evhttp_request_get_command(http) &
-						(EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
-				   .begin_ms = clock_monotonic_ms(),
-				   .is_asked = is_asked };
+	struct admin_request request = { .http = http,
+					 .path = REQUEST_PATH_UNKNOWN,
+					 .changes = !(evhttp_request_get_command(http) &
+						      (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
+					 .begin_ms = clock_monotonic_ms(),
+					 .is_asked = is_asked };
 	struct waiting *waiting;
 
-	if (!is_ambiguous(&request))
-		request_answer(server, &request);
+	request_answer(server, &request);
 	if (!request.asks)
 		return;
 	waiting = checked(calloc(1, sizeof(*waiting)));
@@ -301,7 +411,7 @@ static void request_begin(struct server *server, struct evhttp_request *http, in
 
 static int on_ask_tick(void *context)
 {
-	struct server *server = context;
+	struct admin_server *server = context;
 	struct waiting *waiting = TAILQ_FIRST(&server->waiting), *next;
 
 	for (; waiting; waiting = next) {
@@ -326,7 +436,7 @@ static void on_request(struct evhttp_request *http, void *context)
 /* What this connection may not ask for, or a page of another site. */
 static void on_refused(struct evhttp_request *http, int status, const char *detail, void *context)
 {
-	struct request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
+	struct admin_request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
 
 	(void)context;
 	request_refuse(&request, status, detail);
@@ -337,7 +447,7 @@ static void on_refused(struct evhttp_request *http, int status, const char *deta
 /* Until what changes something has ended, and its reply has gone out. */
 static int on_stop_tick(void *context)
 {
-	struct server *server = context;
+	struct admin_server *server = context;
 	size_t running = operations_count(server->operations).running;
 
 	if (running == 0 && ++server->stop_ticks < STOP_TICKS)
@@ -348,7 +458,7 @@ static int on_stop_tick(void *context)
 	return 0;
 }
 
-void server_stop(struct server *server)
+void server_stop(struct admin_server *server)
 {
 	struct child_counts counts = operations_count(server->operations);
 
@@ -361,9 +471,9 @@ void server_stop(struct server *server)
 	ticker_start(server->stopping);
 }
 
-struct server *server_new(struct event_base *base, int fd, const struct config *config)
+struct admin_server *server_new(struct event_base *base, int fd, const struct config *config)
 {
-	struct server *server = checked(calloc(1, sizeof(*server)));
+	struct admin_server *server = checked(calloc(1, sizeof(*server)));
 
 	server->config = config;
 	server->base = base;
@@ -388,7 +498,7 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 	return server;
 }
 
-void server_free(struct server *server)
+void server_free(struct admin_server *server)
 {
 	struct waiting *waiting;
 

@@ -1,4 +1,4 @@
-#include "admin/request.h"
+#include "admin/admin_request.h"
 
 #include "admin/outcome.h"
 #include "common/check.h"
@@ -19,17 +19,12 @@
 
 /* ---- what it has */
 
-const char *request_header(const struct request *request, const char *name)
+const char *request_header(const struct admin_request *request, const char *name)
 {
 	return evhttp_find_header(evhttp_request_get_input_headers(request->http), name);
 }
 
-const char *request_query(const struct request *request)
-{
-	return evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request->http));
-}
-
-const char *request_cookie(const struct request *request, char value[SESSION_TEXT_SIZE])
+const char *request_cookie(const struct admin_request *request, char value[SESSION_TEXT_SIZE])
 {
 	const char *at = request_header(request, "Cookie");
 
@@ -49,16 +44,7 @@ const char *request_cookie(const struct request *request, char value[SESSION_TEX
 	return NULL;
 }
 
-static const char *bearer_find(const struct request *request)
-{
-	const char *value = request_header(request, "Authorization");
-
-	if (!value || strncasecmp(value, "Bearer ", 7) != 0)
-		return NULL;
-	return value + 7 + strspn(value + 7, " ");
-}
-
-const cJSON *request_body(struct request *request, struct json_arena *arena, int *answered)
+const cJSON *request_body(struct admin_request *request, struct json_arena *arena, int *answered)
 {
 	struct evbuffer *body = evhttp_request_get_input_buffer(request->http);
 	size_t len = evbuffer_get_length(body);
@@ -97,21 +83,116 @@ const cJSON *request_body(struct request *request, struct json_arena *arena, int
 	return root;
 }
 
+int request_parameters(struct admin_request *request, struct evkeyvalq *pairs)
+{
+	const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request->http));
+
+	memset(pairs, 0, sizeof(*pairs));
+	if (!query || (!strstr(query, "%00") && evhttp_parse_query_str(query, pairs) == 0))
+		return 0;
+	request_refuse(request, 400, "the query cannot be read");
+	return -1;
+}
+
+int request_version(struct admin_request *request, int is_needed,
+		    char version[REQUEST_VERSION_SIZE])
+{
+	const char *value = request_header(request, "If-Match"), *at = value;
+	int is_form = 1, found = 0;
+
+	*version = '\0';
+	if (!value && is_needed) {
+		request_refuse(request, 428,
+			       "If-Match must have the version to be changed, as in the ETag of "
+			       "the campaign");
+		return -1;
+	}
+	if (!value || strcmp(value, "*") == 0)
+		return 0;
+	while (is_form && *at) {
+		int is_weak = strncmp(at, "W/\"", 3) == 0;
+		size_t len, digits;
+
+		at += is_weak ? 2 : 0;
+		is_form = *at == '"' && at[1 + strcspn(at + 1, "\"")] == '"';
+		if (!is_form)
+			break;
+		len = strcspn(at + 1, "\"");
+		digits = strspn(at + 1, "0123456789");
+		if (!is_weak && digits > 0 && digits == len && digits < REQUEST_VERSION_SIZE) {
+			snprintf(version, REQUEST_VERSION_SIZE, "%.*s", (int)digits, at + 1);
+			found++;
+		}
+		at += len + 2;
+		at += strspn(at, " \t");
+		if (*at) { /* another one */
+			is_form = *at == ',';
+			at += is_form;
+			at += strspn(at, " \t");
+			is_form &= *at != '\0';
+		}
+	}
+	if (!is_form || at == value || found > 1)
+		request_refuse(
+			request, 400,
+			"If-Match is wrong: allowed is one version in quotation marks, or *");
+	else if (found == 0)
+		request_refuse(
+			request, 412,
+			"If-Match has no version: allowed is one in quotation marks, without "
+			"W/, as in the ETag of the campaign");
+	else
+		return 0;
+	return -1;
+}
+
+int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX + 1])
+{
+	const char *text = evhttp_request_get_command(request->http) == EVHTTP_REQ_POST
+				   ? request_header(request, "Idempotency-Key")
+				   : NULL;
+	int is_quoted = text && *text == '"', is_right = 1;
+	size_t n = 0;
+
+	*key = '\0';
+	if (!text)
+		return 0;
+	for (text += is_quoted; *text && is_right && !(is_quoted && *text == '"'); text++) {
+		if (is_quoted && *text == '\\' && (text[1] == '"' || text[1] == '\\'))
+			text++;
+		else if (is_quoted && *text == '\\')
+			is_right = 0;
+		is_right &= n < COMMAND_KEY_MAX && *text >= ' ' && *text <= '~';
+		if (is_right)
+			key[n++] = *text;
+	}
+	key[n] = '\0';
+	if (n > 0 && is_right && strcmp(text, is_quoted ? "\"" : "") == 0)
+		return 0;
+	request_refuse(
+		request, 400,
+		"Idempotency-Key is wrong: allowed is one key of 1 to 255 bytes of printable "
+		"ASCII, bare, or in quotes with a \\ before each \" and \\");
+	return -1;
+}
+
 /* ---- who sent it */
 
-enum access_answer request_access(struct request *request, struct access *access, unsigned role,
-				  const struct access_about *about)
+enum access_answer request_access(struct admin_request *request, struct access *access,
+				  unsigned role, const struct access_about *about)
 {
+	const char *bearer = request_header(request, "Authorization");
 	char cookie[SESSION_TEXT_SIZE];
-	struct credentials credentials = { .key = bearer_find(request),
-					   .session = request_cookie(request, cookie),
+	struct credentials credentials = { .session = request_cookie(request, cookie),
 					   .token = request_header(request, "X-CSRF-Token"),
 					   .is_asked = request->is_asked };
 
+	if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
+		credentials.key = bearer + 7 + strspn(bearer + 7, " ");
 	return access_check(access, &credentials, role, about, request->changes, &request->visitor);
 }
 
-int request_admit(struct request *request, struct access *access, unsigned role,
+int request_admit(struct admin_request *request, struct access *access, unsigned role,
 		  const struct access_about *about)
 {
 	enum access_answer answer = request_access(request, access, role, about);
@@ -123,34 +204,27 @@ int request_admit(struct request *request, struct access *access, unsigned role,
 
 /* ---- replies */
 
-void request_header_add(struct request *request, const char *name, const char *value)
+void request_header_add(struct admin_request *request, const char *name, const char *value)
 {
 	evhttp_add_header(evhttp_request_get_output_headers(request->http), name, value);
 }
 
-/* Lent. */
-static const char *address_of(const struct request *request)
+/* Logs what was changed, and what was refused or has failed, and why. */
+static void reply_log(const struct admin_request *request, int status, const char *text)
 {
 	struct evhttp_connection *connection =
 		request->http ? evhttp_request_get_connection(request->http) : NULL;
-	char *address = "";
+	cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
+	const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
+	int64_t ms = clock_monotonic_ms() - request->begin_ms;
+	char *address = NULL;
 	ev_uint16_t port;
 
 	if (connection)
 		evhttp_connection_get_peer(connection, &address, &port);
-	return address ? address : "";
-}
-
-/* What was changed; what was refused or has failed, and why. Strangers do not use up the lines. */
-static void reply_log(const struct request *request, int status, const char *text)
-{
-	cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
-	const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
-	int64_t ms = clock_monotonic_ms() - request->begin_ms;
-
-	if (!*request->visitor.key)
+	if (!*request->visitor.key) /* strangers do not use up the lines of others */
 		log_info("admin_unauthorized", LOG_S("path", request->path),
-			 LOG_S("address", address_of(request)), LOG_I("http", status));
+			 LOG_S("address", address ? address : ""), LOG_I("http", status));
 	else if (why)
 		log_info("admin_refused", LOG_S("path", request->path),
 			 LOG_S("key", request->visitor.key), LOG_I("http", status),
@@ -162,10 +236,14 @@ static void reply_log(const struct request *request, int status, const char *tex
 	cJSON_Delete(problem);
 }
 
-static void reply_send(struct request *request, int status, const char *text)
+void request_reply(struct admin_request *request, int status, char *text)
 {
 	struct evbuffer *body;
 
+	if (request->changes || status == 401 || status == 403 || status >= 500)
+		reply_log(request, status, text);
+	if (!request->http)
+		goto out;
 	request_header_add(request, "Cache-Control", "no-store");
 	request_header_add(request, "X-Content-Type-Options", "nosniff");
 	if (status == 401)
@@ -174,24 +252,17 @@ static void reply_send(struct request *request, int status, const char *text)
 		request_header_add(request, "Retry-After", "1");
 	if (status == 204) {
 		evhttp_send_reply(request->http, status, NULL, NULL);
-		return;
+		goto out;
 	}
 	body = checked(evbuffer_new());
 	check(evbuffer_add_printf(body, "%s\n", text) > 0);
 	web_reply(request->http, status, problem_title(status),
 		  status >= 400 ? PROBLEM : "application/json", body);
-}
-
-void request_reply(struct request *request, int status, char *text)
-{
-	if (request->changes || status == 401 || status == 403 || status >= 500)
-		reply_log(request, status, text);
-	if (request->http)
-		reply_send(request, status, text);
+out:
 	free(text);
 }
 
-void request_reply_object(struct request *request, int status, cJSON *object)
+void request_reply_object(struct admin_request *request, int status, cJSON *object)
 {
 	char *text = checked(json_write(object));
 
@@ -199,12 +270,12 @@ void request_reply_object(struct request *request, int status, cJSON *object)
 	request_reply(request, status, text);
 }
 
-void request_refuse(struct request *request, int status, const char *detail)
+void request_refuse(struct admin_request *request, int status, const char *detail)
 {
 	request_reply(request, status, problem_make(status, detail));
 }
 
-void request_refuse_access(struct request *request, enum access_answer answer)
+void request_refuse_access(struct admin_request *request, enum access_answer answer)
 {
 	switch (answer) {
 	case ACCESS_OK:
@@ -231,7 +302,7 @@ void request_refuse_access(struct request *request, enum access_answer answer)
 	}
 }
 
-void request_refuse_method(struct request *request, unsigned methods)
+void request_refuse_method(struct admin_request *request, unsigned methods)
 {
 	static const struct {
 		unsigned method;
