@@ -213,19 +213,6 @@ static void on_child(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-/* A file in memory with the text, or -1. */
-static int input_open(const char *text)
-{
-	size_t len = strlen(text);
-	int fd = memfd_create("input", MFD_CLOEXEC);
-
-	if (fd >= 0 && pwrite(fd, text, len, 0) == (ssize_t)len)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
 /* Its caller is told from the loop. */
 static void child_skip(struct child *child, enum child_end end, int error)
 {
@@ -242,12 +229,19 @@ static void child_run(struct child *child)
 {
 	struct timeval timeout = { .tv_sec = child->task.timeout_ms / 1000,
 				   .tv_usec = child->task.timeout_ms % 1000 * 1000 };
-	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error;
+	const char *input = child->task.input;
+	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error = 0;
 
-	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) ||
-	    (child->task.input && (in = input_open(child->task.input)) < 0))
+	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
 		error = errno;
-	else
+	if (!error && input) { /* a file in memory */
+		size_t len = strlen(input);
+
+		in = memfd_create("input", MFD_CLOEXEC);
+		if (in < 0 || pwrite(in, input, len, 0) != (ssize_t)len)
+			error = errno;
+	}
+	if (!error)
 		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, in, out[1],
 					err[1]);
 	if (in >= 0)

@@ -238,8 +238,8 @@ MUTANTS = [
         "access",
         "the key that is not sent in the clear",
         "admin/scrape.c",
-        "!*config->tls_ca && !host_is_loopback(host) &&",
-        "!*config->tls_ca && !host_is_loopback(host) && 0 &&",
+        "if (!*scheme && *config->gateway_key && !target->has_key)",
+        "if (!*scheme && *config->gateway_key && !target->has_key && 0)",
         ADMIN + "test_settings_that_are_refused",
     ),
     mutant(
