@@ -237,9 +237,10 @@ static void child_run(struct child *child)
 	if (!error && input) { /* a file in memory */
 		size_t len = strlen(input);
 
+		errno = 0; /* it stays so where only a part is written */
 		in = memfd_create("input", MFD_CLOEXEC);
 		if (in < 0 || pwrite(in, input, len, 0) != (ssize_t)len)
-			error = errno;
+			error = errno ? errno : EIO;
 	}
 	if (!error)
 		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, in, out[1],
