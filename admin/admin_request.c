@@ -178,8 +178,8 @@ int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX 
 
 /* ---- who sent it */
 
-enum access_answer request_access(struct admin_request *request, struct access *access,
-				  unsigned role, const struct access_about *about)
+enum auth_answer request_auth(struct admin_request *request, struct auth *auth, unsigned role,
+			      const struct auth_about *about)
 {
 	const char *bearer = request_header(request, "Authorization");
 	char cookie[SESSION_TEXT_SIZE];
@@ -189,17 +189,17 @@ enum access_answer request_access(struct admin_request *request, struct access *
 
 	if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
 		credentials.key = bearer + 7 + strspn(bearer + 7, " ");
-	return access_check(access, &credentials, role, about, request->changes, &request->visitor);
+	return auth_check(auth, &credentials, role, about, request->changes, &request->visitor);
 }
 
-int request_admit(struct admin_request *request, struct access *access, unsigned role,
-		  const struct access_about *about)
+int request_admit(struct admin_request *request, struct auth *auth, unsigned role,
+		  const struct auth_about *about)
 {
-	enum access_answer answer = request_access(request, access, role, about);
+	enum auth_answer answer = request_auth(request, auth, role, about);
 
-	if (answer != ACCESS_OK)
-		request_refuse_access(request, answer);
-	return answer == ACCESS_OK;
+	if (answer != AUTH_OK)
+		request_refuse_auth(request, answer);
+	return answer == AUTH_OK;
 }
 
 /* ---- replies */
@@ -275,26 +275,26 @@ void request_refuse(struct admin_request *request, int status, const char *detai
 	request_reply(request, status, problem_make(status, detail));
 }
 
-void request_refuse_access(struct admin_request *request, enum access_answer answer)
+void request_refuse_auth(struct admin_request *request, enum auth_answer answer)
 {
 	switch (answer) {
-	case ACCESS_OK:
+	case AUTH_OK:
 		break;
-	case ACCESS_NOBODY:
+	case AUTH_NOBODY:
 		request_refuse(request, 401,
 			       "this needs an API key with the role admin or monitor");
 		break;
-	case ACCESS_NEW:
-	case ACCESS_KNOWN:
+	case AUTH_NEW:
+	case AUTH_KNOWN:
 		request->asks = answer;
 		break;
-	case ACCESS_FORBIDDEN:
+	case AUTH_FORBIDDEN:
 		request_refuse(request, 403, "this key does not allow that");
 		break;
-	case ACCESS_UNPROVED:
+	case AUTH_UNPROVED:
 		request_refuse(request, 403, "X-CSRF-Token is not that of this session");
 		break;
-	case ACCESS_UNAVAILABLE:
+	case AUTH_UNAVAILABLE:
 		request_refuse(request, 503,
 			       "API keys cannot be checked: neither Redis nor PostgreSQL has "
 			       "answered about them");

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "admin/access.h"
+#include "admin/auth.h"
 #include "common/message/json.h"
 #include "ctl/ctl.h"
 
@@ -20,8 +20,8 @@ struct admin_request {
 	int changes;                 /* it is neither GET nor HEAD */
 	struct visitor visitor;      /* `key` "": it is not known whose it is */
 	int64_t begin_ms;
-	int is_asked;            /* for its key: of struct credentials */
-	enum access_answer asks; /* ACCESS_NEW, ACCESS_KNOWN: the stores are to be asked first */
+	int is_asked;          /* for its key: of struct credentials */
+	enum auth_answer asks; /* AUTH_NEW, AUTH_KNOWN: the stores are to be asked first */
 };
 
 /* Each is lent by the request; NULL: it has none. */
@@ -53,19 +53,19 @@ int request_version(struct admin_request *request, int is_needed,
 int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX + 1]);
 
 /*
- * Whether its sender may do what needs the role (access.h): request_access() tells,
+ * Whether its sender may do what needs the role (auth.h): request_auth() tells,
  * request_admit() answers if he may not.
  */
-enum access_answer request_access(struct admin_request *request, struct access *access,
-				  unsigned role, const struct access_about *about);
-int request_admit(struct admin_request *request, struct access *access, unsigned role,
-		  const struct access_about *about);
+enum auth_answer request_auth(struct admin_request *request, struct auth *auth, unsigned role,
+			      const struct auth_about *about);
+int request_admit(struct admin_request *request, struct auth *auth, unsigned role,
+		  const struct auth_about *about);
 
 /* Each ends the request. The text, a problem from 400 on, and the object are taken. */
 void request_header_add(struct admin_request *request, const char *name, const char *value);
 void request_reply(struct admin_request *request, int status, char *text);
 void request_reply_object(struct admin_request *request, int status, cJSON *object);
 void request_refuse(struct admin_request *request, int status, const char *detail);
-void request_refuse_access(struct admin_request *request, enum access_answer answer);
+void request_refuse_auth(struct admin_request *request, enum auth_answer answer);
 /* `methods` of enum evhttp_cmd_type that the path has. */
 void request_refuse_method(struct admin_request *request, unsigned methods);

@@ -31,7 +31,7 @@ static const struct child_limits job_limits = {
 
 struct operations {
 	const struct config *config;
-	struct access *access;
+	struct auth *auth;
 	struct json_arena *arena;
 	struct children *commands, *job_commands;
 	TAILQ_HEAD(job_list, job) jobs; /* the latest first */
@@ -45,7 +45,7 @@ struct operation {
 	struct admin_request request;
 	const struct route *route;
 	char *path;
-	struct access_about about; /* its texts are the operation's */
+	struct auth_about about; /* its texts are the operation's */
 	struct child *child;
 };
 
@@ -124,8 +124,8 @@ static int may_start(void *context)
 
 	if (has_left(operation->request.http))
 		return 0;
-	return access_check_again(operation->operations->access, &operation->request.visitor,
-				  operation->route->role, &operation->about) == ACCESS_OK;
+	return auth_check_again(operation->operations->auth, &operation->request.visitor,
+				operation->route->role, &operation->about) == AUTH_OK;
 }
 
 /*
@@ -147,7 +147,7 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 
 static void command_run(struct operations *operations, struct admin_request *request,
 			const struct route_match *match, const struct words *words,
-			const struct access_about *about)
+			const struct auth_about *about)
 {
 	struct operation *operation = checked(calloc(1, sizeof(*operation)));
 
@@ -222,8 +222,8 @@ static int job_may_start(void *context)
 {
 	struct job *job = context;
 
-	return access_check_again(job->operations->access, &job->visitor, job->route->role,
-				  &(struct access_about){ .coupon = job->coupon }) == ACCESS_OK;
+	return auth_check_again(job->operations->auth, &job->visitor, job->route->role,
+				&(struct auth_about){ .coupon = job->coupon }) == AUTH_OK;
 }
 
 static void time_add(cJSON *object, const char *name, int64_t wall_ms)
@@ -352,9 +352,9 @@ void jobs_answer(struct operations *operations, struct admin_request *request, c
 				      *id ? EVHTTP_REQ_GET | EVHTTP_REQ_DELETE : EVHTTP_REQ_GET);
 		return;
 	}
-	if (!request_admit(request, operations->access,
+	if (!request_admit(request, operations->auth,
 			   request->changes ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
-			   &(struct access_about){ .coupon = job ? job->coupon : NULL }))
+			   &(struct auth_about){ .coupon = job ? job->coupon : NULL }))
 		return;
 	if (!*id) {
 		cJSON *object = output_object(), *list = checked(cJSON_CreateArray());
@@ -435,7 +435,7 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 	char key[COMMAND_KEY_MAX + 1];
 	struct words words = { 0 };
 	struct route_match match;
-	struct access_about about;
+	struct auth_about about;
 	const char *budget;
 
 	route_match(&match, evhttp_request_get_command(request->http), path);
@@ -454,9 +454,9 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 	/* Log no exchange code and no key: a reader of the log could use it. */
 	if (strstr(match.route->path, "{code}") || is_no_key_id(&match))
 		request->path = match.route->path;
-	about = (struct access_about){ .coupon = route_part(&match, "coupon"),
-				       .budget = route_part(&match, "budget") };
-	if (!request_admit(request, operations->access, match.route->role, &about))
+	about = (struct auth_about){ .coupon = route_part(&match, "coupon"),
+				     .budget = route_part(&match, "budget") };
+	if (!request_admit(request, operations->auth, match.route->role, &about))
 		goto out;
 	if (is_no_key_id(&match)) {
 		request_refuse(request, 400,
@@ -471,7 +471,7 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 	budget = words_option(&words, "budget");
 	if (budget) {
 		about.budget = budget;
-		if (!request_admit(request, operations->access, match.route->role, &about))
+		if (!request_admit(request, operations->auth, match.route->role, &about))
 			goto out;
 	}
 	if (match.route->flags & ROUTE_JOB)
@@ -484,12 +484,12 @@ out:
 }
 
 struct operations *operations_new(struct event_base *base, const struct config *config,
-				  struct access *access, struct json_arena *arena)
+				  struct auth *auth, struct json_arena *arena)
 {
 	struct operations *operations = checked(calloc(1, sizeof(*operations)));
 
 	operations->config = config;
-	operations->access = access;
+	operations->auth = auth;
 	operations->arena = arena;
 	operations->commands = children_new(base, &command_limits);
 	operations->job_commands = children_new(base, &job_limits);

@@ -1,7 +1,7 @@
 /*
  * The operations of /admin/v1: each is a command of couponctl, which a request waits for, or a job.
  *
- *	request ──▶ access ──▶ route ──▶ words ──▶ child ──▶ outcome ──▶ reply
+ *	request ──▶ auth ──▶ route ──▶ words ──▶ child ──▶ outcome ──▶ reply
  *	                                   └─▶ job: 202
  *
  * A job may take long: a request starts it, and others ask what has become of it. The last 100 are
@@ -17,15 +17,15 @@
  */
 #pragma once
 
-#include "admin/child.h"
 #include "admin/admin_request.h"
+#include "admin/child.h"
 
 #include <event2/event.h>
 
 struct operations;
 
 struct operations *operations_new(struct event_base *base, const struct config *config,
-				  struct access *access, struct json_arena *arena);
+				  struct auth *auth, struct json_arena *arena);
 /* Commands that still run are killed. Before the requests are gone. */
 void operations_free(struct operations *operations);
 

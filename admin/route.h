@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "admin/access.h"
+#include "admin/auth.h"
 #include "ctl/args.h"
 
 #include <cjson/cJSON.h>

@@ -51,7 +51,7 @@ struct admin_server {
 	const struct config *config;
 	struct event_base *base;
 	struct web *web;
-	struct access *access;
+	struct auth *auth;
 	struct operations *operations;
 	struct live *live;
 	struct json_arena *arena;
@@ -71,7 +71,7 @@ static int may_look(void *context, struct evhttp_request *http)
 	struct admin_server *server = context;
 	struct admin_request request = { .http = http, .is_asked = 1 };
 
-	return request_access(&request, server->access, KEY_ROLE_MONITOR, NULL) == ACCESS_OK;
+	return request_auth(&request, server->auth, KEY_ROLE_MONITOR, NULL) == AUTH_OK;
 }
 
 /*
@@ -90,7 +90,7 @@ static void on_live(struct admin_server *server, struct admin_request *request, 
 		request_refuse_method(request, EVHTTP_REQ_GET);
 		return;
 	}
-	if (!request_admit(request, server->access, KEY_ROLE_MONITOR, NULL))
+	if (!request_admit(request, server->auth, KEY_ROLE_MONITOR, NULL))
 		return;
 	if (request_parameters(request, &parameters))
 		return;
@@ -212,7 +212,7 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
 	char session[SESSION_TEXT_SIZE];
 	const cJSON *body, *key;
-	enum access_answer answer;
+	enum auth_answer answer;
 
 	if (method == EVHTTP_REQ_POST) {
 		body = request_body(request, server->arena, &answered);
@@ -224,23 +224,23 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 				       "the body must be {\"key\":\"…\"}, with an API key");
 			return;
 		}
-		answer = access_session_begin(server->access, key->valuestring, request->is_asked,
-					      session, &request->visitor);
+		answer = auth_session_begin(server->auth, key->valuestring, request->is_asked,
+					    session, &request->visitor);
 		json_arena_wipe(server->arena);
-		if (answer != ACCESS_OK) {
-			request_refuse_access(request, answer);
+		if (answer != AUTH_OK) {
+			request_refuse_auth(request, answer);
 			return;
 		}
 		cookie_set(request, session, request->visitor.ends_ms, is_secure);
 		request_reply_object(request, 200, session_json(&request->visitor));
 	} else if (!request->changes) {
-		if (request_admit(request, server->access, 0, NULL))
+		if (request_admit(request, server->auth, 0, NULL))
 			request_reply_object(request, 200, session_json(&request->visitor));
 	} else if (method == EVHTTP_REQ_DELETE) {
-		if (!request_admit(request, server->access, 0, NULL))
+		if (!request_admit(request, server->auth, 0, NULL))
 			return;
 		if (request_cookie(request, session))
-			access_session_end(server->access, session);
+			auth_session_end(server->auth, session);
 		cookie_set(request, "", 0, is_secure);
 		request_reply(request, 204, NULL);
 	} else {
@@ -254,20 +254,20 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 /* Nobody needs a key for the one word; the rest names machines. */
 static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
-	int keys = access_is_ready(server->access), program = access(couponctl_path(), X_OK) == 0,
+	int keys = auth_is_ready(server->auth), program = access(couponctl_path(), X_OK) == 0,
 	    ready = keys && program && !server->stop_by_ms;
 	const struct tls *tls = web_tls(server->web);
-	enum access_answer answer = request_access(request, server->access, KEY_ROLE_MONITOR, NULL);
+	enum auth_answer answer = request_auth(request, server->auth, KEY_ROLE_MONITOR, NULL);
 	cJSON *object, *warnings;
 	char *text;
 
-	if (answer == ACCESS_NEW || answer == ACCESS_KNOWN) {
-		request_refuse_access(request, answer);
+	if (answer == AUTH_NEW || answer == AUTH_KNOWN) {
+		request_refuse_auth(request, answer);
 		return;
 	}
 	object = output_object();
 	output_bool(object, "ready", ready);
-	if (answer == ACCESS_OK) {
+	if (answer == AUTH_OK) {
 		output_text(object, "keys", keys ? "ok" : "no store answers about API keys");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
@@ -293,11 +293,11 @@ static void on_metrics(struct admin_server *server, struct admin_request *reques
 	struct child_counts counts = operations_count(server->operations);
 	struct evbuffer *body;
 
-	if (!request_admit(request, server->access, KEY_ROLE_MONITOR, NULL))
+	if (!request_admit(request, server->auth, KEY_ROLE_MONITOR, NULL))
 		return;
 	metrics_set(METRIC_RUNNING, (int64_t)counts.running);
 	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
-	metrics_set(METRIC_SESSIONS, (int64_t)access_sessions_n(server->access));
+	metrics_set(METRIC_SESSIONS, (int64_t)auth_sessions_n(server->auth));
 	body = checked(evbuffer_new());
 	metrics_prometheus(body);
 	web_reply(request->http, 200, NULL, EXPOSITION_TYPE, body);
@@ -401,9 +401,8 @@ static void request_begin(struct admin_server *server, struct evhttp_request *ht
 	waiting = checked(calloc(1, sizeof(*waiting)));
 	waiting->server = server;
 	waiting->http = http;
-	waiting->question = access_ask(server->access, request.asks);
-	waiting->until_ms = request.begin_ms +
-			    (request.asks == ACCESS_KNOWN ? ASK_KNOWN_MS : ASK_MS);
+	waiting->question = auth_ask(server->auth, request.asks);
+	waiting->until_ms = request.begin_ms + (request.asks == AUTH_KNOWN ? ASK_KNOWN_MS : ASK_MS);
 	TAILQ_INSERT_TAIL(&server->waiting, waiting, next);
 	evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_closed, waiting);
 	ticker_start(server->asking);
@@ -416,7 +415,7 @@ static int on_ask_tick(void *context)
 
 	for (; waiting; waiting = next) {
 		struct evhttp_request *http = waiting->http;
-		int told = access_told(server->access, waiting->question);
+		int told = auth_told(server->auth, waiting->question);
 
 		next = TAILQ_NEXT(waiting, next);
 		if (told == 0 && clock_monotonic_ms() < waiting->until_ms)
@@ -479,8 +478,8 @@ struct admin_server *server_new(struct event_base *base, int fd, const struct co
 	server->base = base;
 	server->arena = json_arena_new();
 	json_decimals_allow(server->arena);
-	server->access = access_start(config);
-	server->operations = operations_new(base, config, server->access, server->arena);
+	server->auth = auth_start(config);
+	server->operations = operations_new(base, config, server->auth, server->arena);
 	server->live = live_start(base, config, may_look, server);
 	TAILQ_INIT(&server->waiting);
 	server->asking = ticker_new(base, ASK_TICK_MS, on_ask_tick, server);
@@ -512,7 +511,7 @@ void server_free(struct admin_server *server)
 	ticker_free(server->asking);
 	ticker_free(server->stopping);
 	web_free(server->web);
-	access_stop(server->access);
+	auth_stop(server->auth);
 	json_arena_free(server->arena);
 	free(server);
 }
