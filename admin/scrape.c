@@ -91,8 +91,8 @@ static const char *const shown[] = {
 /* ---- the setting */
 
 /*
- * Reads COUPON_ADMIN_METRICS into `*targets`, for targets_free(). Without http:// or https:// before
- * an address COUPON_TLS_CA decides. Ends the process with a sentence where it is wrong.
+ * Reads COUPON_ADMIN_METRICS into `*targets`, for targets_free(). COUPON_TLS_CA decides about TLS
+ * where an address has neither http:// nor https://. A wrong setting ends the process.
  */
 static size_t targets_read(const struct config *config, struct scrape_target **targets)
 {
@@ -122,8 +122,8 @@ static size_t targets_read(const struct config *config, struct scrape_target **t
 					  : *config->tls_ca != '\0';
 
 		/*
-		 * A key that is sent in the clear is everybody's who is on the way. Where http:// is
-		 * wanted by name it is not sent to another machine: a worker needs none.
+		 * Everybody on the way can read a key that is sent in the clear. To an address with
+		 * http:// on another machine no key is sent: a worker needs none.
 		 */
 		target->has_key = target->has_tls || host_is_loopback(host) ||
 				  strcmp(config->insecure, "yes") == 0;

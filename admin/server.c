@@ -75,8 +75,8 @@ static int may_look(void *context, struct evhttp_request *http)
 }
 
 /*
- * Answers /admin/v1/now with one sample of what goes on, and /admin/v1/live with one a second, until
- * the client leaves.
+ * Answers /admin/v1/now with one sample of what goes on (`once`), and /admin/v1/live with one a
+ * second until the client leaves.
  */
 static void on_live(struct admin_server *server, struct admin_request *request, int once)
 {
@@ -251,7 +251,7 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 
 /* ---- what watches the program */
 
-/* Nobody needs a key for the one word; the rest names machines. */
+/* Tells everybody whether the program is ready, and why not only those with a key. */
 static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
 	int keys = auth_is_ready(server->auth), program = access(couponctl_path(), X_OK) == 0,
@@ -321,7 +321,7 @@ static void request_answer(struct admin_server *server, struct admin_request *re
 	const struct evkeyval *header;
 	int lengths_n = 0;
 
-	/* What evhttp lets pass, and others may understand otherwise. */
+	/* evhttp lets these pass, but a proxy in front of it may find another end of the body. */
 	TAILQ_FOREACH (header, evhttp_request_get_input_headers(request->http), next) {
 		lengths_n += strcasecmp(header->key, "Content-Length") == 0;
 	}
@@ -374,7 +374,7 @@ static void waiting_free(struct waiting *waiting)
 	free(waiting);
 }
 
-/* evhttp has left the request to us. */
+/* The client has gone while it waited, and evhttp has left the request to us. */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct waiting *waiting = context;
@@ -384,7 +384,10 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 	waiting_free(waiting);
 }
 
-/* `is_asked`: 0 when it has arrived; it may wait, and is begun again. */
+/*
+ * Answers a request, or lets it wait until the stores have told of keys: then it is begun again.
+ * `is_asked`, of struct credentials, is 0 when the request has arrived.
+ */
 static void request_begin(struct admin_server *server, struct evhttp_request *http, int is_asked)
 {
 	struct admin_request request = { .http = http,
@@ -432,7 +435,7 @@ static void on_request(struct evhttp_request *http, void *context)
 	request_begin(context, http, 0);
 }
 
-/* What this connection may not ask for, or a page of another site. */
+/* Refuses what this connection may not ask for, and what a page of another site has sent. */
 static void on_refused(struct evhttp_request *http, int status, const char *detail, void *context)
 {
 	struct admin_request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
@@ -443,7 +446,7 @@ static void on_refused(struct evhttp_request *http, int status, const char *deta
 
 /* ---- the end */
 
-/* Until what changes something has ended, and its reply has gone out. */
+/* Ends the loop when all changes have ended and their replies have gone out, or when it is late. */
 static int on_stop_tick(void *context)
 {
 	struct admin_server *server = context;
