@@ -47,8 +47,8 @@ int request_parameters(struct admin_request *request, struct evkeyvalq *pairs);
 int request_version(struct admin_request *request, int is_needed,
 		    char version[REQUEST_VERSION_SIZE]);
 /*
- * Reads Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a string of RFC 9651,
- * in quotes and without parameters, or bare, as most clients send it. "": there is none.
+ * Reads Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a string of RFC
+ * 9651, in quotes and without parameters, or bare, as most clients send it. "": there is none.
  */
 int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX + 1]);
 
