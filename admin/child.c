@@ -19,8 +19,10 @@
 
 /* Standard output or error. */
 struct channel {
+	struct child *child;
 	struct event *readable; /* NULL: it is closed */
 	struct evbuffer *bytes;
+	size_t bytes_max;
 };
 
 struct child {
@@ -40,7 +42,7 @@ struct child {
 TAILQ_HEAD(child_list, child);
 
 /* The children that are read-only, or those that change something. */
-struct lane {
+struct child_lane {
 	struct child_list waiting;
 	size_t waiting_n, running_n, running_max;
 };
@@ -49,12 +51,12 @@ struct children {
 	struct event_base *base;
 	struct child_limits limits;
 	struct child_list running;
-	struct lane lanes[2]; /* by `changes` */
+	struct child_lane lanes[2]; /* by `changes` */
 	int is_drained;
 	struct event *reaped;
 };
 
-static struct lane *lane_of(const struct child *child)
+static struct child_lane *lane_of(const struct child *child)
 {
 	return &child->children->lanes[child->task.changes];
 }
@@ -93,27 +95,32 @@ static void child_stop(struct child *child, enum child_end end)
 		kill(-child->pid, SIGKILL);
 }
 
-static const char *bytes_text(struct evbuffer *bytes)
-{
-	check(evbuffer_add(bytes, "", 1) == 0);
-	return (const char *)evbuffer_pullup(bytes, -1);
-}
+static void waiting_start(struct children *children);
 
-static struct child_result result_of(struct child *child)
+/* It has ended when it was reaped, and all that it has written was read. */
+static void child_end_check(struct child *child)
 {
+	struct children *children = child->children;
 	struct child_result result = { .end = child->end };
-	char dropped[96];
+
+	if (!child->is_reaped || child->out.readable || child->err.readable)
+		return;
+	TAILQ_REMOVE(&children->running, child, next);
+	lane_of(child)->running_n--;
 
 	if (child->err_lines_dropped > 0) {
+		char dropped[96];
+
 		snprintf(dropped, sizeof(dropped),
 			 "couponctl: warning: %lld earlier lines are left out\n",
 			 (long long)child->err_lines_dropped);
 		check(evbuffer_prepend(child->err.bytes, dropped, strlen(dropped)) == 0);
 	}
-
 	result.out_len = evbuffer_get_length(child->out.bytes);
-	result.out = bytes_text(child->out.bytes);
-	result.err = bytes_text(child->err.bytes);
+	check(evbuffer_add(child->out.bytes, "", 1) == 0);
+	check(evbuffer_add(child->err.bytes, "", 1) == 0);
+	result.out = (const char *)evbuffer_pullup(child->out.bytes, -1);
+	result.err = (const char *)evbuffer_pullup(child->err.bytes, -1);
 	if (!child->pid) {
 		result.status = child->start_error;
 	} else if (WIFEXITED(child->wait_status)) {
@@ -123,22 +130,7 @@ static struct child_result result_of(struct child *child)
 		if (result.end == CHILD_EXITED)
 			result.end = CHILD_CRASHED;
 	}
-	return result;
-}
 
-static void waiting_start(struct children *children);
-
-/* It has ended when it was reaped, and all that it has written was read. */
-static void child_end_check(struct child *child)
-{
-	struct children *children = child->children;
-	struct child_result result;
-
-	if (!child->is_reaped || child->out.readable || child->err.readable)
-		return;
-	TAILQ_REMOVE(&children->running, child, next);
-	lane_of(child)->running_n--;
-	result = result_of(child);
 	if (child->task.ended)
 		child->task.ended(child->task.context, &result);
 	child_free(child);
@@ -158,11 +150,14 @@ static void lines_drop(struct child *child, struct evbuffer *bytes, size_t bytes
 	}
 }
 
-static void channel_read(struct child *child, struct channel *channel, size_t bytes_max)
+static void on_readable(evutil_socket_t fd, short what, void *data)
 {
-	int n = evbuffer_read(channel->bytes, event_get_fd(channel->readable), READ_BYTES);
-	size_t len = evbuffer_get_length(channel->bytes);
+	struct channel *channel = data;
+	struct child *child = channel->child;
+	int n = evbuffer_read(channel->bytes, fd, READ_BYTES);
+	size_t len = evbuffer_get_length(channel->bytes), bytes_max = channel->bytes_max;
 
+	(void)what;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0)
@@ -171,24 +166,23 @@ static void channel_read(struct child *child, struct channel *channel, size_t by
 		lines_drop(child, channel->bytes, bytes_max);
 	else if (len > bytes_max)
 		child_stop(child, CHILD_WORDY);
-}
-
-static void on_out(evutil_socket_t fd, short what, void *data)
-{
-	struct child *child = data;
-
-	(void)fd, (void)what;
-	channel_read(child, &child->out, CHILD_OUT_BYTES_MAX);
 	child_end_check(child);
 }
 
-static void on_err(evutil_socket_t fd, short what, void *data)
+static void channel_init(struct channel *channel, struct child *child, size_t bytes_max)
 {
-	struct child *child = data;
+	channel->child = child;
+	channel->bytes = checked(evbuffer_new());
+	channel->bytes_max = bytes_max;
+}
 
-	(void)fd, (void)what;
-	channel_read(child, &child->err, CHILD_ERR_BYTES_MAX);
-	child_end_check(child);
+/* Reads what is written to the other end of the pipe. */
+static void channel_open(struct channel *channel, int fd)
+{
+	check(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	channel->readable = checked(event_new(channel->child->children->base, fd,
+					      EV_READ | EV_PERSIST, on_readable, channel));
+	event_add(channel->readable, NULL);
 }
 
 /* Its time is over; or it was not started, and its caller waits to hear that. */
@@ -219,35 +213,6 @@ static void on_child(evutil_socket_t fd, short what, void *data)
 	}
 }
 
-static int pipe_make(int fds[2])
-{
-	if (pipe2(fds, O_CLOEXEC))
-		return -1;
-	check(fcntl(fds[0], F_SETFL, O_NONBLOCK) == 0);
-	return 0;
-}
-
-/* A file in memory with the text, or -1. */
-static int input_open(const char *text)
-{
-	size_t len = strlen(text);
-	int fd = memfd_create("input", MFD_CLOEXEC);
-
-	if (fd >= 0 && pwrite(fd, text, len, 0) == (ssize_t)len)
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-static void channel_open(struct child *child, struct channel *channel, int fd,
-			 event_callback_fn on_readable)
-{
-	channel->readable = checked(
-		event_new(child->children->base, fd, EV_READ | EV_PERSIST, on_readable, child));
-	event_add(channel->readable, NULL);
-}
-
 /* Its caller is told from the loop. */
 static void child_skip(struct child *child, enum child_end end, int error)
 {
@@ -264,12 +229,20 @@ static void child_run(struct child *child)
 {
 	struct timeval timeout = { .tv_sec = child->task.timeout_ms / 1000,
 				   .tv_usec = child->task.timeout_ms % 1000 * 1000 };
-	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error;
+	const char *input = child->task.input;
+	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error = 0;
 
-	if (pipe_make(out) || pipe_make(err) ||
-	    (child->task.input && (in = input_open(child->task.input)) < 0))
+	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
 		error = errno;
-	else
+	if (!error && input) { /* a file in memory */
+		size_t len = strlen(input);
+
+		errno = 0; /* it stays so where only a part is written */
+		in = memfd_create("input", MFD_CLOEXEC);
+		if (in < 0 || pwrite(in, input, len, 0) != (ssize_t)len)
+			error = errno ? errno : EIO;
+	}
+	if (!error)
 		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, in, out[1],
 					err[1]);
 	if (in >= 0)
@@ -279,8 +252,8 @@ static void child_run(struct child *child)
 	if (err[1] >= 0)
 		close(err[1]);
 	if (!error) {
-		channel_open(child, &child->out, out[0], on_out);
-		channel_open(child, &child->err, err[0], on_err);
+		channel_open(&child->out, out[0]);
+		channel_open(&child->err, err[0]);
 		if (child->task.timeout_ms)
 			event_add(child->timer, &timeout);
 		return;
@@ -294,13 +267,13 @@ static void child_run(struct child *child)
 
 struct child_counts children_count(const struct children *children)
 {
-	const struct lane *looks = &children->lanes[0], *changes = &children->lanes[1];
+	const struct child_lane *looks = &children->lanes[0], *changes = &children->lanes[1];
 
 	return (struct child_counts){ .running = looks->running_n + changes->running_n,
 				      .waiting = looks->waiting_n + changes->waiting_n };
 }
 
-static int has_place(const struct children *children, const struct lane *lane)
+static int has_place(const struct children *children, const struct child_lane *lane)
 {
 	return lane->running_n < lane->running_max &&
 	       children_count(children).running < children->limits.running_max;
@@ -319,23 +292,19 @@ static void running_add(struct child *child)
 	lane_of(child)->running_n++;
 }
 
-/* The next one whose turn has come, or NULL. */
-static struct child *waiting_next(struct children *children)
-{
-	for (int changes = 1; changes >= 0; changes--) {
-		struct lane *lane = &children->lanes[changes];
-
-		if (has_place(children, lane) && lane->waiting_n > 0)
-			return TAILQ_FIRST(&lane->waiting);
-	}
-	return NULL;
-}
-
+/* Starts those whose turn has come; those that change something come first. */
 static void waiting_start(struct children *children)
 {
-	struct child *child;
+	struct child_lane *looks = &children->lanes[0], *changes = &children->lanes[1];
 
-	while ((child = waiting_next(children))) {
+	for (;;) {
+		struct child_lane *lane = changes->waiting_n > 0 && has_place(children, changes)
+						  ? changes
+						  : looks;
+		struct child *child = TAILQ_FIRST(&lane->waiting);
+
+		if (!child || !has_place(children, lane))
+			return;
 		waiting_remove(child);
 		running_add(child);
 		if (child->task.may_start && !child->task.may_start(child->task.context))
@@ -345,49 +314,38 @@ static void waiting_start(struct children *children)
 	}
 }
 
-/* Whether one more may wait. */
-static int has_room(const struct children *children, const struct lane *lane, const char *by)
-{
-	const struct child *child;
-	size_t n = 0;
-
-	TAILQ_FOREACH (child, &lane->waiting, next) {
-		n += strcmp(child->task.by, by) == 0;
-	}
-	return lane->waiting_n < children->limits.waiting_max &&
-	       n < children->limits.waiting_of_one_max;
-}
-
-static const char **words_copy(const char *const *words)
-{
-	const char **copy;
-	size_t n = 0;
-
-	while (words[n])
-		n++;
-	copy = checked(calloc(n + 1, sizeof(*copy)));
-	for (size_t i = 0; i < n; i++)
-		copy[i] = checked(strdup(words[i]));
-	return copy;
-}
-
 struct child *child_start(struct children *children, const struct child_task *task)
 {
-	struct lane *lane = &children->lanes[task->changes];
+	struct child_lane *lane = &children->lanes[task->changes];
 	int runs = has_place(children, lane);
+	size_t by_same_n = 0, words_n = 0;
 	struct child *child;
+	const char **words;
 
-	if (children->is_drained || (!runs && !has_room(children, lane, task->by)))
+	if (children->is_drained)
 		return NULL;
+	TAILQ_FOREACH (child, &lane->waiting, next) {
+		by_same_n += strcmp(child->task.by, task->by) == 0;
+	}
+	if (!runs && (lane->waiting_n >= children->limits.waiting_max ||
+		      by_same_n >= children->limits.waiting_of_one_max))
+		return NULL;
+
+	while (task->words[words_n])
+		words_n++;
+	words = checked(calloc(words_n + 1, sizeof(*words)));
+	for (size_t i = 0; i < words_n; i++)
+		words[i] = checked(strdup(task->words[i]));
 	child = checked(calloc(1, sizeof(*child)));
 	child->task = *task;
-	child->task.words = words_copy(task->words);
+	child->task.words = words;
 	child->task.input = task->input ? checked(strdup(task->input)) : NULL;
 	child->task.by = checked(strdup(task->by));
 	child->children = children;
-	child->out.bytes = checked(evbuffer_new());
-	child->err.bytes = checked(evbuffer_new());
+	channel_init(&child->out, child, CHILD_OUT_BYTES_MAX);
+	channel_init(&child->err, child, CHILD_ERR_BYTES_MAX);
 	child->timer = checked(evtimer_new(children->base, on_timer, child));
+
 	if (runs) {
 		running_add(child);
 		child_run(child);

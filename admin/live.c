@@ -72,165 +72,7 @@ struct live {
 	cJSON *states;
 };
 
-/* ---- the thread: PostgreSQL */
-
-static PGresult *ask(struct live *live, const char *sql, int n,
-		     const struct postgres_argument *arguments)
-{
-	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
-
-	return postgres_ask(live->postgres, sql, n, arguments, &patience);
-}
-
-static void states_read(struct live *live)
-{
-	PGresult *rows = ask(live, sql_query_live_states, 0, NULL);
-
-	if (!rows)
-		return;
-	cJSON_Delete(live->states);
-	live->states = output_object();
-	for (int row = 0; row < PQntuples(rows); row++)
-		output_number(live->states, column_text(rows, row, "state"),
-			      column_number(rows, row, "n"));
-	PQclear(rows);
-}
-
-static void near_read(struct live *live)
-{
-	PGresult *rows = ask(live, sql_query_live_near,
-			     POSTGRES_ARGUMENTS(postgres_number(LIVE_NEAR)));
-
-	if (!rows)
-		return;
-	live->near_n = 0;
-	for (int row = 0; row < PQntuples(rows); row++)
-		live->near[live->near_n++] = column_number(rows, row, "id");
-	PQclear(rows);
-	live->near_ms = clock_monotonic_ms();
-}
-
-/* Adds the campaigns that are near, and those that clients have asked for. */
-static void wanted_add(struct live *live, struct postgres_array *array)
-{
-	int64_t ids[LIVE_ALL_MAX + LIVE_NEAR];
-	size_t n = live->near_n;
-
-	memcpy(ids, live->near, n * sizeof(*ids));
-	pthread_mutex_lock(&live->lock);
-	for (size_t i = 0; i < live->asked_n; i++)
-		ids[n++] = live->asked[i];
-	pthread_mutex_unlock(&live->lock);
-	n = numbers_unique(ids, n);
-	for (size_t i = 0; i < n; i++)
-		postgres_array_add_number(array, ids[i]);
-}
-
-static PGresult *campaigns_read(struct live *live)
-{
-	struct postgres_array array;
-	PGresult *rows;
-
-	if (!live->near_ms || clock_monotonic_ms() - live->near_ms >= NEAR_EVERY_MS) {
-		near_read(live);
-		states_read(live);
-	}
-	postgres_array_init(&array, POSTGRES_INT8);
-	wanted_add(live, &array);
-	rows = ask(live, sql_query_live_campaigns, POSTGRES_ARGUMENTS(postgres_array(&array)));
-	postgres_array_fini(&array);
-	return rows;
-}
-
-/* ---- the thread: Redis */
-
-static void hashes_ask(struct live *live, const PGresult *rows)
-{
-	char key[COUPON_KEY_SIZE];
-
-	for (int row = 0; row < PQntuples(rows); row++) {
-		const char *argv[] = { "HGETALL", coupon_key(column_number(rows, row, "coupon"),
-							     COUPON_KEY_COUPON, key) };
-
-		redis_client_append(live->redis, 2, argv);
-	}
-}
-
-static cJSON *redis_json(const struct redis_coupon *c)
-{
-	cJSON *object = output_object();
-
-	output_text(object, "status", c->status);
-	output_number(object, "version", c->version);
-	output_number(object, "stock", c->stock);
-	output_number(object, "taken", redis_coupon_taken(c));
-	output_number(object, "reserved", c->reserved);
-	output_number(object, "lost", c->lost);
-	output_number(object, "generation", c->generation);
-	return object;
-}
-
-/* A keeper is at work on it: how far it is. */
-static void rebuild_add(struct live *live, cJSON *campaign, int64_t coupon)
-{
-	cJSON *rebuild = output_object();
-	struct redis_filled filled;
-
-	output_add(campaign, "rebuild", rebuild);
-	if (!redis_coupon_filled(live->redis, coupon, &filled))
-		return;
-	output_number(rebuild, "filled", filled.filled);
-	output_number(rebuild, "rows", filled.rows);
-	output_number(rebuild, "seconds_left", filled.left_s);
-}
-
-/* What Redis has given out in this generation and PostgreSQL has not seen is in flight, too. */
-static void unseen_add(cJSON *campaign, const PGresult *rows, int row, const struct redis_coupon *c)
-{
-	int64_t unseen = c->seq - column_number(rows, row, "seq");
-
-	if (unseen < 0 || c->generation != column_number(rows, row, "generation"))
-		unseen = 0;
-	cJSON_DeleteItemFromObject(campaign, "in_flight");
-	output_number(campaign, "in_flight", column_number(rows, row, "in_flight") + unseen);
-}
-
-/* Adds a campaign for each row, in the order of the rows. */
-static void campaigns_add(struct live *live, cJSON *list, const PGresult *rows, int has_redis)
-{
-	int held[LIVE_ALL_MAX + LIVE_NEAR] = { 0 };
-	struct redis_coupon c;
-	cJSON *campaign;
-	int row = 0;
-
-	if (has_redis)
-		hashes_ask(live, rows);
-	for (; row < PQntuples(rows); row++) {
-		redisReply *hash = has_redis ? redis_client_next(live->redis) : NULL;
-
-		campaign = output_object();
-		output_row(campaign, rows, row);
-		if (hash && hash->type == REDIS_REPLY_ARRAY && hash->elements > 0) {
-			redis_coupon_parse(&c, hash);
-			held[row] = redis_coupon_is_held(&c);
-			output_add(campaign, "redis", redis_json(&c));
-			unseen_add(campaign, rows, row, &c);
-		} else {
-			output_null(campaign, "redis");
-		}
-		freeReplyObject(hash);
-		cJSON_AddItemToArray(list, campaign);
-	}
-	row = 0;
-	cJSON_ArrayForEach(campaign, list)
-	{
-		if (held[row])
-			rebuild_add(live, campaign, column_number(rows, row, "coupon"));
-		row++;
-	}
-}
-
-/* ---- the thread: samples */
+/* ---- the thread: the stores */
 
 static void store_add(cJSON *stores, const char *name, const char *error, int64_t us)
 {
@@ -244,17 +86,68 @@ static void store_add(cJSON *stores, const char *name, const char *error, int64_
 		output_number(store, "us", us);
 }
 
+/* Asks PostgreSQL. NULL: it is away. */
+static PGresult *ask(struct live *live, const char *sql, int n,
+		     const struct postgres_argument *arguments)
+{
+	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
+
+	return postgres_ask(live->postgres, sql, n, arguments, &patience);
+}
+
+/* Reads which active campaigns are near, and how many there are in each state. */
+static void near_read(struct live *live)
+{
+	PGresult *near = ask(live, sql_query_live_near,
+			     POSTGRES_ARGUMENTS(postgres_number(LIVE_NEAR))),
+		 *states = ask(live, sql_query_live_states, 0, NULL);
+
+	if (near) {
+		live->near_n = 0;
+		for (int row = 0; row < PQntuples(near); row++)
+			live->near[live->near_n++] = column_number(near, row, "id");
+		live->near_ms = clock_monotonic_ms();
+	}
+	if (states) {
+		cJSON_Delete(live->states);
+		live->states = output_object();
+		for (int row = 0; row < PQntuples(states); row++)
+			output_number(live->states, column_text(states, row, "state"),
+				      column_number(states, row, "n"));
+	}
+	PQclear(near);
+	PQclear(states);
+}
+
+/* Reads the campaigns that are near, and those that clients have asked for. NULL: it is away. */
 static PGresult *postgres_look(struct live *live, cJSON *stores)
 {
-	int64_t begin_us;
-	PGresult *rows = NULL;
+	int64_t begin_us, ids[LIVE_ALL_MAX + LIVE_NEAR];
+	struct postgres_array array;
+	PGresult *rows;
+	size_t n;
 
-	if (postgres_up(live->postgres) || postgres_open(live->postgres) == 0) {
-		begin_us = clock_monotonic_us();
-		rows = campaigns_read(live);
+	if (!postgres_up(live->postgres) && postgres_open(live->postgres) != 0) {
+		store_add(stores, "postgresql", postgres_why(live->postgres), 0);
+		return NULL;
 	}
+	begin_us = clock_monotonic_us();
+	if (!live->near_ms || clock_monotonic_ms() - live->near_ms >= NEAR_EVERY_MS)
+		near_read(live);
+	n = live->near_n;
+	memcpy(ids, live->near, n * sizeof(*ids));
+	pthread_mutex_lock(&live->lock);
+	memcpy(ids + n, live->asked, live->asked_n * sizeof(*ids));
+	n += live->asked_n;
+	pthread_mutex_unlock(&live->lock);
+	n = numbers_unique(ids, n);
+	postgres_array_init(&array, POSTGRES_INT8);
+	for (size_t i = 0; i < n; i++)
+		postgres_array_add_number(&array, ids[i]);
+	rows = ask(live, sql_query_live_campaigns, POSTGRES_ARGUMENTS(postgres_array(&array)));
+	postgres_array_fini(&array);
 	store_add(stores, "postgresql", rows ? NULL : postgres_why(live->postgres),
-		  rows ? clock_monotonic_us() - begin_us : 0);
+		  clock_monotonic_us() - begin_us);
 	return rows;
 }
 
@@ -273,6 +166,83 @@ static int redis_look(struct live *live, cJSON *stores)
 	freeReplyObject(reply);
 	return reply != NULL;
 }
+
+/* A keeper is at work on it: how far it is. */
+static void rebuild_add(struct live *live, cJSON *campaign, int64_t coupon)
+{
+	cJSON *rebuild = output_object();
+	struct redis_filled filled;
+
+	output_add(campaign, "rebuild", rebuild);
+	if (!redis_coupon_filled(live->redis, coupon, &filled))
+		return;
+	output_number(rebuild, "filled", filled.filled);
+	output_number(rebuild, "rows", filled.rows);
+	output_number(rebuild, "seconds_left", filled.left_s);
+}
+
+/* Adds what Redis has of a campaign, whose state in PostgreSQL is the row. */
+static void redis_add(cJSON *campaign, const PGresult *rows, int row, const struct redis_coupon *c)
+{
+	cJSON *object = output_object();
+	int64_t unseen = c->seq - column_number(rows, row, "seq");
+
+	output_add(campaign, "redis", object);
+	output_text(object, "status", c->status);
+	output_number(object, "version", c->version);
+	output_number(object, "stock", c->stock);
+	output_number(object, "taken", redis_coupon_taken(c));
+	output_number(object, "reserved", c->reserved);
+	output_number(object, "lost", c->lost);
+	output_number(object, "generation", c->generation);
+
+	/* What this generation has given out and PostgreSQL has not seen is in flight, too. */
+	if (unseen < 0 || c->generation != column_number(rows, row, "generation"))
+		unseen = 0;
+	cJSON_DeleteItemFromObject(campaign, "in_flight");
+	output_number(campaign, "in_flight", column_number(rows, row, "in_flight") + unseen);
+}
+
+/* Adds a campaign for each row, in the order of the rows. */
+static void campaigns_add(struct live *live, cJSON *list, const PGresult *rows, int has_redis)
+{
+	int held[LIVE_ALL_MAX + LIVE_NEAR] = { 0 };
+	char key[COUPON_KEY_SIZE];
+	struct redis_coupon c;
+	cJSON *campaign;
+	int row;
+
+	for (row = 0; has_redis && row < PQntuples(rows); row++) {
+		const char *argv[] = { "HGETALL", coupon_key(column_number(rows, row, "coupon"),
+							     COUPON_KEY_COUPON, key) };
+
+		redis_client_append(live->redis, 2, argv);
+	}
+	for (row = 0; row < PQntuples(rows); row++) {
+		redisReply *hash = has_redis ? redis_client_next(live->redis) : NULL;
+
+		campaign = output_object();
+		output_row(campaign, rows, row);
+		if (hash && hash->type == REDIS_REPLY_ARRAY && hash->elements > 0) {
+			redis_coupon_parse(&c, hash);
+			held[row] = redis_coupon_is_held(&c);
+			redis_add(campaign, rows, row, &c);
+		} else {
+			output_null(campaign, "redis");
+		}
+		freeReplyObject(hash);
+		cJSON_AddItemToArray(list, campaign);
+	}
+	row = 0;
+	cJSON_ArrayForEach(campaign, list)
+	{
+		if (held[row])
+			rebuild_add(live, campaign, column_number(rows, row, "coupon"));
+		row++;
+	}
+}
+
+/* ---- the thread: samples */
 
 /* PostgreSQL is read first: then every settled receive is in the state of Redis. */
 static char *sample_make(struct live *live)
@@ -301,55 +271,39 @@ static char *sample_make(struct live *live)
 	return text;
 }
 
-static void sample_tell(struct live *live, char *text)
+static void *run(void *data)
 {
-	pthread_mutex_lock(&live->lock);
-	free(live->sample);
-	live->sample = text;
-	pthread_mutex_unlock(&live->lock);
-	wake_send(live->fd);
-}
-
-static void rest(struct live *live)
-{
-	postgres_close(live->postgres);
-	redis_client_close(live->redis);
-	scrape_rest(live->scrape);
-	live->near_ms = 0;
-}
-
-/* Sleeps until the next sample is due and somebody looks, or the thread is to end. */
-static void pause_make(struct live *live, int64_t due_ms)
-{
+	struct live *live = data;
+	int64_t due_ms = 0; /* of the next sample */
 	int rests = 0;
 
 	while (!live->thread.stops) {
 		int is_due = clock_monotonic_ms() >= due_ms;
 		size_t lookers_n;
+		char *text;
 
 		pthread_mutex_lock(&live->lock);
 		lookers_n = live->lookers_n;
 		pthread_mutex_unlock(&live->lock);
-		if (is_due && lookers_n > 0)
-			return;
-		if (is_due && !rests)
-			rest(live);
-		rests |= is_due;
+		if (is_due && lookers_n > 0) {
+			due_ms = clock_monotonic_ms() + EVERY_MS;
+			text = sample_make(live);
+			pthread_mutex_lock(&live->lock);
+			free(live->sample);
+			live->sample = text;
+			pthread_mutex_unlock(&live->lock);
+			wake_send(live->fd);
+			rests = 0;
+			continue;
+		}
+		if (is_due && !rests) { /* nobody looks */
+			postgres_close(live->postgres);
+			redis_client_close(live->redis);
+			scrape_rest(live->scrape);
+			live->near_ms = 0;
+			rests = 1;
+		}
 		thread_pause(&live->thread, is_due ? INT64_MAX : due_ms, NULL, 0);
-	}
-}
-
-static void *run(void *data)
-{
-	struct live *live = data;
-	int64_t due_ms = 0;
-
-	for (;;) {
-		pause_make(live, due_ms);
-		if (live->thread.stops)
-			return NULL;
-		due_ms = clock_monotonic_ms() + EVERY_MS;
-		sample_tell(live, sample_make(live));
 	}
 	return NULL;
 }
@@ -388,7 +342,14 @@ static void looker_free(struct looker *looker)
 	free(looker);
 }
 
-/* Its client has gone, and evhttp has left the request to us. */
+/* Frees a looker whose client is still there: its end concerns nobody from now on. */
+static void looker_end(struct looker *looker)
+{
+	evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL, NULL);
+	looker_free(looker);
+}
+
+/* Its client has gone, and evhttp has left the request, which has no connection any more, to us. */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct looker *looker = context;
@@ -400,51 +361,39 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 	(void)asked_tell(live);
 }
 
-static void chunk_send(struct looker *looker, const char *event, const char *text)
+static void chunk_send(struct evhttp_request *request, const char *event, const char *text)
 {
 	struct evbuffer *chunk = checked(evbuffer_new());
 
 	check(evbuffer_add_printf(chunk, "event: %s\ndata: %s\n\n", event, text) > 0);
-	evhttp_send_reply_chunk(looker->request, chunk);
+	evhttp_send_reply_chunk(request, chunk);
 	evbuffer_free(chunk);
-}
-
-static void looker_end(struct looker *looker)
-{
-	evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL, NULL);
-	evhttp_send_reply_end(looker->request);
-	looker_free(looker);
-}
-
-static void once_tell(struct looker *looker, const char *text)
-{
-	struct evbuffer *body = checked(evbuffer_new());
-
-	check(evbuffer_add_printf(body, "%s\n", text) > 0);
-	evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL, NULL);
-	evhttp_send_reply(looker->request, 200, NULL, body);
-	evbuffer_free(body);
-	looker_free(looker);
 }
 
 static void looker_tell(struct looker *looker, const char *text)
 {
 	struct live *live = looker->live;
-	struct evhttp_connection *connection = evhttp_request_get_connection(looker->request);
+	struct evhttp_request *request = looker->request;
+	struct evhttp_connection *connection = evhttp_request_get_connection(request);
 	struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
 
 	if (looker->once) {
-		once_tell(looker, text);
-	} else if (!live->may(live->context, looker->request)) {
-		chunk_send(looker, "end", "{}");
+		struct evbuffer *body = checked(evbuffer_new());
+
 		looker_end(looker);
+		check(evbuffer_add_printf(body, "%s\n", text) > 0);
+		evhttp_send_reply(request, 200, NULL, body);
+		evbuffer_free(body);
+	} else if (!live->may(live->context, looker->request)) {
+		chunk_send(request, "end", "{}");
+		looker_end(looker);
+		evhttp_send_reply_end(request);
 	} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
 		log_info("live_cut", LOG_S("error", "its client does not read"));
-		evhttp_connection_set_closecb(connection, NULL, NULL);
-		looker_free(looker);
+		looker_end(looker);
 		evhttp_connection_free(connection); /* and the request */
 	} else {
-		chunk_send(looker, "sample", text);
+		chunk_send(request, "sample", text);
 	}
 }
 
@@ -469,11 +418,11 @@ static void on_told(evutil_socket_t fd, short what, void *context)
 	(void)asked_tell(live);
 }
 
-/* 0, or -1: it is no such list. */
+/* Reads the ids that a looker asks for. 0, or -1: the list is wrong. */
 static int asked_read(struct looker *looker, const char *list)
 {
 	looker->asked = checked(calloc(LIVE_ASKED_MAX, sizeof(*looker->asked)));
-	while (list && *list) {
+	while (*list) {
 		size_t len = strcspn(list, ",");
 
 		if (looker->asked_n == LIVE_ASKED_MAX ||
@@ -484,74 +433,63 @@ static int asked_read(struct looker *looker, const char *list)
 	return 0;
 }
 
-static void reply_begin(struct evhttp_request *request, int once)
-{
-	struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-
-	evhttp_add_header(headers, "Content-Type", once ? "application/json" : "text/event-stream");
-	evhttp_add_header(headers, "Cache-Control", "no-store");
-	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
-	if (once)
-		return;
-	evhttp_send_reply_start(request, 200, "OK");
-	/* What the client sends from now on is read by nobody. */
-	bufferevent_setwatermark(evhttp_connection_get_bufferevent(
-					 evhttp_request_get_connection(request)),
-				 EV_READ, 0, UNREAD_MAX);
-}
-
-/* Adds it to those that are told. As live_look(). */
-static int looker_add(struct looker *looker, const char *coupons, const char **why)
-{
-	struct live *live = looker->live;
-	const struct looker *other;
-	size_t of_key_n = 0, asked_n = 0;
-
-	TAILQ_FOREACH (other, &live->lookers, next) {
-		of_key_n += strcmp(other->key, looker->key) == 0;
-		asked_n += strcmp(other->key, looker->key) == 0 ? other->asked_n : 0;
-	}
-	*why = "too many clients watch with this key: end other streams";
-	if (of_key_n >= LIVE_LOOKERS_OF_KEY_MAX)
-		return 503;
-	*why = "too many clients watch already";
-	if (live->lookers_n >= LIVE_LOOKERS_MAX) /* which the loop alone writes */
-		return 503;
-	*why = "coupons is wrong: allowed are up to 100 ids, joined by commas";
-	if (asked_read(looker, coupons))
-		return 400;
-	*why = "200 campaigns are watched with this key already: ask for fewer, or end other "
-	       "streams";
-	if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)
-		return 503;
-	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
-	*why = "500 campaigns are watched already: ask for those that others watch, or for "
-	       "none";
-	if (asked_tell(live) == 0)
-		return 0;
-	TAILQ_REMOVE(&live->lookers, looker, next);
-	return 503;
-}
-
 int live_look(struct live *live, struct evhttp_request *request, const char *key,
 	      const char *coupons, int once, const char **why)
 {
+	struct evhttp_connection *connection = evhttp_request_get_connection(request);
+	struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
 	struct looker *looker = checked(calloc(1, sizeof(*looker)));
-	int status;
+	const struct looker *other;
+	size_t of_key_n = 0, asked_n = 0;
+	int status = 503;
 
 	looker->live = live;
 	looker->request = request;
 	looker->once = once;
 	snprintf(looker->key, sizeof(looker->key), "%s", key);
-	status = looker_add(looker, coupons, why);
-	if (status) {
-		free(looker->asked);
-		free(looker);
-		return status;
+	TAILQ_FOREACH (other, &live->lookers, next) {
+		of_key_n += strcmp(other->key, key) == 0;
+		asked_n += strcmp(other->key, key) == 0 ? other->asked_n : 0;
 	}
-	evhttp_connection_set_closecb(evhttp_request_get_connection(request), on_closed, looker);
-	reply_begin(request, once);
+	*why = "too many clients watch with this key: end other streams";
+	if (of_key_n >= LIVE_LOOKERS_OF_KEY_MAX)
+		goto refused;
+	*why = "too many clients watch already";
+	if (live->lookers_n >= LIVE_LOOKERS_MAX) /* which the loop alone writes */
+		goto refused;
+	*why = "coupons is wrong: allowed are up to 100 ids, joined by commas";
+	if (asked_read(looker, coupons)) {
+		status = 400;
+		goto refused;
+	}
+	*why = "200 campaigns are watched with this key already: ask for fewer, or end other "
+	       "streams";
+	if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)
+		goto refused;
+	*why = "500 campaigns are watched already: ask for those that others watch, or for "
+	       "none";
+	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
+	if (asked_tell(live)) {
+		TAILQ_REMOVE(&live->lookers, looker, next);
+		goto refused;
+	}
+
+	evhttp_connection_set_closecb(connection, on_closed, looker);
+	evhttp_add_header(headers, "Content-Type", once ? "application/json" : "text/event-stream");
+	evhttp_add_header(headers, "Cache-Control", "no-store");
+	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+	if (once)
+		return 0;
+	evhttp_send_reply_start(request, 200, "OK");
+	/* What the client sends from now on is read by nobody. */
+	bufferevent_setwatermark(evhttp_connection_get_bufferevent(connection), EV_READ, 0,
+				 UNREAD_MAX);
 	return 0;
+
+refused:
+	free(looker->asked);
+	free(looker);
+	return status;
 }
 
 struct live *live_start(struct event_base *base, const struct config *config, live_may_fn *may,
@@ -584,11 +522,8 @@ void live_stop(struct live *live)
 	struct looker *looker;
 
 	thread_stop(&live->thread);
-	while ((looker = TAILQ_FIRST(&live->lookers))) {
-		evhttp_connection_set_closecb(evhttp_request_get_connection(looker->request), NULL,
-					      NULL);
-		looker_free(looker);
-	}
+	while ((looker = TAILQ_FIRST(&live->lookers)))
+		looker_end(looker);
 	event_free(live->told);
 	close(live->fd);
 	postgres_free(live->postgres);

@@ -38,21 +38,6 @@ static void help(void)
 	config_help(CONFIG_ADMIN, stdout);
 }
 
-static void descriptors_limit(unsigned others)
-{
-	rlim_t wanted = DESCRIPTORS_MAX + others * SCRAPE_DESCRIPTORS;
-	struct rlimit limit;
-
-	check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-	limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-	listener_keep(others * SCRAPE_DESCRIPTORS);
-	if (limit.rlim_cur < wanted)
-		log_warn("kernel_limit", LOG_S("name", "RLIMIT_NOFILE"),
-			 LOG_I("value", (int64_t)limit.rlim_cur), LOG_I("wanted", (int64_t)wanted),
-			 LOG_S("effect", "many clients keep others waiting"));
-}
-
 static void on_stop(evutil_socket_t fd, short what, void *server)
 {
 	(void)what;
@@ -63,7 +48,7 @@ static void on_stop(evutil_socket_t fd, short what, void *server)
 static void serve(const struct config *config, int fd)
 {
 	struct event_base *base = checked(event_base_new());
-	struct server *server = server_new(base, fd, config);
+	struct admin_server *server = server_new(base, fd, config);
 	struct event *stops[] = { evsignal_new(base, SIGTERM, on_stop, server),
 				  evsignal_new(base, SIGINT, on_stop, server) };
 
@@ -82,7 +67,8 @@ int main(int argc, char **argv)
 {
 	struct config config;
 	int check_only = 0;
-	unsigned others;
+	struct rlimit limit;
+	rlim_t descriptors, others;
 
 	program_begin();
 	log_init("coupon-admin", LOG_LEVEL_INFO, 0);
@@ -102,7 +88,7 @@ int main(int argc, char **argv)
 	bind_check("COUPON_ADMIN_LISTEN", config.admin_listen);
 	http_hosts_check(config.http_hosts);
 	networks_check("COUPON_CONNECTIONS_NETWORKS", config.connections_networks);
-	others = scrape_check(&config);
+	others = scrape_check(&config) * SCRAPE_DESCRIPTORS;
 	tls_check(&config);
 	transport_check(&config, CONFIG_ADMIN);
 	if (check_only) {
@@ -112,7 +98,18 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN); /* changed files of TLS are found without it */
-	descriptors_limit(others);
+
+	descriptors = DESCRIPTORS_MAX + others;
+	check(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	limit.rlim_cur = descriptors < limit.rlim_max ? descriptors : limit.rlim_max;
+	check(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	listener_keep((unsigned)others);
+	if (limit.rlim_cur < descriptors)
+		log_warn("kernel_limit", LOG_S("name", "RLIMIT_NOFILE"),
+			 LOG_I("value", (int64_t)limit.rlim_cur),
+			 LOG_I("wanted", (int64_t)descriptors),
+			 LOG_S("effect", "many clients keep others waiting"));
+
 	config_export(&config, CONFIG_ADMIN, CONFIG_CTL);
 	serve(&config, bind_tcp("COUPON_ADMIN_LISTEN", config.admin_listen));
 	config_free(&config);

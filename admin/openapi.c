@@ -1,6 +1,6 @@
-#include "admin/openapi.h"
-
+/* Makes the description of the API by OpenAPI 3.1 from the routes and the options of commands. */
 #include "admin/route.h"
+
 #include "common/check.h"
 #include "common/api_keys.h"
 #include "common/program/program.h"
@@ -30,22 +30,6 @@ static cJSON *reference(const char *kind, const char *name)
 	return object;
 }
 
-/* Without the ends of lines that --help has. */
-static void description_add(cJSON *object, const char *name, const char *help)
-{
-	char *text = checked(strdup(help)), *at = text;
-
-	for (; *help; help++)
-		if (*help != '\n')
-			*at++ = *help;
-		else
-			while (help[1] == ' ' && help[2] == ' ')
-				help++;
-	*at = '\0';
-	output_text(object, name, text);
-	free(text);
-}
-
 static cJSON *types(const char *first, const char *second, int takes_none)
 {
 	cJSON *schema = output_object(), *list;
@@ -63,26 +47,19 @@ static cJSON *types(const char *first, const char *second, int takes_none)
 	return schema;
 }
 
-static cJSON *words_schema(const char *const *words)
-{
-	cJSON *schema = output_object(), *list = checked(cJSON_AddArrayToObject(schema, "enum"));
-
-	for (; *words; words++)
-		cJSON_AddItemToArray(list, checked(cJSON_CreateString(*words)));
-	return schema;
-}
-
 static cJSON *schema_of(const struct option *option)
 {
-	cJSON *schema;
+	cJSON *schema, *items, *list;
 
 	if (!option->value || strchr(option->value, '|'))
 		return types("boolean", NULL, 0);
 	if (strcmp(option->value, "LIST") == 0) {
 		schema = types("array", NULL, 0);
-		output_add(schema, "items",
-			   option->words ? words_schema(option->words)
-					 : types("string", "integer", 0));
+		items = option->words ? output_object() : types("string", "integer", 0);
+		list = option->words ? checked(cJSON_AddArrayToObject(items, "enum")) : NULL;
+		for (const char *const *word = option->words; word && *word; word++)
+			cJSON_AddItemToArray(list, checked(cJSON_CreateString(*word)));
+		output_add(schema, "items", items);
 		return schema;
 	}
 	if (strcmp(option->value, "JSON") == 0)
@@ -101,16 +78,26 @@ static const char *member_name(const struct option *option, char name[ROUTE_NAME
 	return name;
 }
 
-/* What an option is for; amounts are not written as for people. */
+/*
+ * Adds what an option is for, without the ends of lines that --help has; amounts are not written as
+ * for people.
+ */
 static void about_add(cJSON *object, const struct option *option)
 {
 	int is_money = option->value && strcmp(option->value, ARGS_MONEY) == 0;
-	char about[512];
+	char about[512], *to = about;
 
 	snprintf(about, sizeof(about), "%s%s", option->help,
 		 is_money ? "; an integer in the smallest unit of the currency: 700 is 7.00 EUR"
 			  : "");
-	description_add(object, "description", about);
+	for (const char *from = about; *from; from++)
+		if (*from != '\n')
+			*to++ = *from;
+		else
+			while (from[1] == ' ' && from[2] == ' ')
+				from++;
+	*to = '\0';
+	output_text(object, "description", about);
 }
 
 /* `option` NULL: it is in the path. */
@@ -213,83 +200,58 @@ static cJSON *printed_schema(const struct route *route)
 	return reference("schemas", name);
 }
 
-static cJSON *answer_schema(const struct route *route)
-{
-	cJSON *schema, *list, *properties;
-
-	if (!route->list)
-		return printed_schema(route);
-	schema = types("object", NULL, 0);
-	list = types("array", NULL, 0);
-	output_add(list, "items", printed_schema(route));
-	properties = child_of(schema, "properties");
-	output_add(properties, route->list, list);
-	output_add(properties, "warnings", reference("schemas", "Warnings"));
-	cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"),
-			     cJSON_CreateString(route->list));
-	output_bool(schema, "additionalProperties", 0);
-	return schema;
-}
-
-static void response_add(cJSON *responses, const char *status, const char *about, cJSON *schema)
-{
-	cJSON *response = child_of(responses, status);
-
-	output_text(response, "description", about);
-	if (schema)
-		output_add(response, "content", content("application/json", schema));
-}
-
 static void responses_add(cJSON *operation, const struct route *route)
 {
 	static const char *const problems[] = { "400", "401", "403", "404", "409",
 						"411", "412", "414", "415", "421",
 						"422", "428", "500", "503", "504" };
-	cJSON *responses = child_of(operation, "responses");
+	cJSON *responses = child_of(operation, "responses"), *response, *schema, *list, *properties;
 
-	if (route->flags & ROUTE_JOB)
+	if (route->flags & ROUTE_JOB) {
 		output_add(responses, "202", reference("responses", "Job"));
-	else
-		response_add(responses, route->made ? "201" : "200",
-			     route->made ? "Created: see Location." : "Done.",
-			     answer_schema(route));
+	} else {
+		schema = printed_schema(route);
+		if (route->list) {
+			list = types("array", NULL, 0);
+			output_add(list, "items", schema);
+			schema = types("object", NULL, 0);
+			properties = child_of(schema, "properties");
+			output_add(properties, route->list, list);
+			output_add(properties, "warnings", reference("schemas", "Warnings"));
+			cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"),
+					     cJSON_CreateString(route->list));
+			output_bool(schema, "additionalProperties", 0);
+		}
+		response = child_of(responses, route->made ? "201" : "200");
+		output_text(response, "description",
+			    route->made ? "Created: see Location." : "Done.");
+		output_add(response, "content", content("application/json", schema));
+	}
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));
-}
-
-static const char *method_name(enum evhttp_cmd_type method)
-{
-	return method == EVHTTP_REQ_GET     ? "get"
-	       : method == EVHTTP_REQ_POST  ? "post"
-	       : method == EVHTTP_REQ_PUT   ? "put"
-	       : method == EVHTTP_REQ_PATCH ? "patch"
-					    : "delete";
-}
-
-/* "get_campaigns_coupon" */
-static void id_add(cJSON *operation, const struct route *route)
-{
-	char text[96];
-
-	snprintf(text, sizeof(text), "%s%s", method_name(route->method), route->path);
-	for (char *at = text, *from = text;; from++) {
-		if (*from != '{' && *from != '}')
-			*at++ = *from == '/' ? '_' : *from;
-		if (!*from)
-			break;
-	}
-	output_text(operation, "operationId", text);
 }
 
 static void operation_add(cJSON *paths, const struct route *route)
 {
 	const struct command *command = command_find(route->command);
+	const char *method = route->method == EVHTTP_REQ_GET     ? "get"
+			     : route->method == EVHTTP_REQ_POST  ? "post"
+			     : route->method == EVHTTP_REQ_PUT   ? "put"
+			     : route->method == EVHTTP_REQ_PATCH ? "patch"
+								 : "delete";
 	cJSON *operation;
-	char path[96];
+	char path[96], id[96], *to = id;
 
 	snprintf(path, sizeof(path), ROUTE_PREFIX "%s", route->path);
-	operation = child_of(child_of(paths, path), method_name(route->method));
-	id_add(operation, route);
+	operation = child_of(child_of(paths, path), method);
+
+	/* "get_campaigns_coupon" */
+	snprintf(id, sizeof(id), "%s%s", method, route->path);
+	for (const char *from = id; *from; from++)
+		if (*from != '{' && *from != '}')
+			*to++ = *from == '/' ? '_' : *from;
+	*to = '\0';
+	output_text(operation, "operationId", id);
 	cJSON_AddItemToArray(cJSON_AddArrayToObject(operation, "tags"),
 			     cJSON_CreateString(route->role == KEY_ROLE_ADMIN ? "admin"
 									      : "monitor"));

@@ -1,13 +1,14 @@
 #include "admin/operation.h"
 
-#include "admin/job.h"
 #include "admin/metrics.h"
 #include "admin/outcome.h"
+#include "admin/route.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/api_keys.h"
+#include "common/log/log.h"
 #include "common/message/number.h"
-#include "ctl/ctl.h"
+#include "ctl/output.h"
 
 #include <event2/bufferevent.h>
 #include <event2/keyvalq_struct.h>
@@ -15,81 +16,94 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
-#define VERSION_SIZE 24
+#define JOBS_MAX 100
 
-static const struct child_limits limits = {
+static const struct child_limits command_limits = {
 	.running_max = 8, .looking_max = 6, .waiting_max = 64, .waiting_of_one_max = 32
+};
+
+/* With those that wait in both lanes they are never more than JOBS_MAX. */
+static const struct child_limits job_limits = {
+	.running_max = 4, .looking_max = 3, .waiting_max = 48, .waiting_of_one_max = 24
 };
 
 struct operations {
 	const struct config *config;
-	struct access *access;
+	struct auth *auth;
 	struct json_arena *arena;
-	struct children *children;
-	struct jobs *jobs;
+	struct children *commands, *job_commands;
+	TAILQ_HEAD(job_list, job) jobs; /* the latest first */
+	int64_t last_job;
+	size_t jobs_n;
 };
 
-/* One request whose command runs or waits. */
-struct exchange {
+/* A request whose command runs or waits. */
+struct operation {
 	struct operations *operations;
-	struct request request;
+	struct admin_request request;
 	const struct route *route;
 	char *path;
-	struct access_about about; /* its texts are the exchange's */
+	struct auth_about about; /* its texts are the operation's */
 	struct child *child;
+};
+
+struct job {
+	TAILQ_ENTRY(job) next;
+	struct operations *operations;
+	int64_t id;
+	const struct route *route;
+	char *coupon;             /* NULL: it is about more than one */
+	char *key, *words;        /* Idempotency-Key, "": it has none; and what it is for */
+	struct visitor visitor;   /* who has started it */
+	int64_t begin_ms, end_ms; /* wall clock; 0: it has not */
+	struct child *child;      /* NULL: it has ended */
+	int status;               /* HTTP's, of what it has come to; 0: it was ended */
+	char *result;
 };
 
 /* ---- commands */
 
-static void exchange_free(struct exchange *exchange)
+static void operation_free(struct operation *operation)
 {
-	free(exchange->path);
-	free((void *)exchange->about.coupon);
-	free((void *)exchange->about.budget);
-	free(exchange);
-}
-
-static void location_add(struct request *request, const struct route *route, const char *text)
-{
-	cJSON *root = cJSON_Parse(text);
-	const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, route->made));
-	char location[128];
-
-	if (id) {
-		snprintf(location, sizeof(location), ROUTE_PREFIX "%s/%s", route->path, id);
-		request_header_add(request, "Location", location);
-	}
-	cJSON_Delete(root);
-}
-
-static void headers_add(struct exchange *exchange, int64_t version, const char *text)
-{
-	char etag[VERSION_SIZE + 2];
-
-	if (version > 0) {
-		snprintf(etag, sizeof(etag), "\"%lld\"", (long long)version);
-		request_header_add(&exchange->request, "ETag", etag);
-	}
-	if (exchange->route->made)
-		location_add(&exchange->request, exchange->route, text);
+	free(operation->path);
+	free((void *)operation->about.coupon);
+	free((void *)operation->about.budget);
+	free(operation);
 }
 
 static void on_ended(void *context, const struct child_result *result)
 {
-	struct exchange *exchange = context;
-	struct evhttp_request *http = exchange->request.http;
+	struct operation *operation = context;
+	struct admin_request *request = &operation->request;
+	const char *made = operation->route->made;
 	int64_t version;
 	int status;
-	char *text = outcome_make(exchange->route, result, &status, &version);
+	char *text = outcome_make(operation->route, result, &status, &version);
+	char etag[REQUEST_VERSION_SIZE + 2], location[128];
 
 	metrics_count_result(status);
-	if (http)
-		evhttp_connection_set_closecb(evhttp_request_get_connection(http), NULL, NULL);
-	if (http && status < 400)
-		headers_add(exchange, version, text);
-	request_reply(&exchange->request, status, text);
-	exchange_free(exchange);
+	if (request->http)
+		evhttp_connection_set_closecb(evhttp_request_get_connection(request->http), NULL,
+					      NULL);
+	if (request->http && status < 400 && version > 0) {
+		snprintf(etag, sizeof(etag), "\"%lld\"", (long long)version);
+		request_header_add(request, "ETag", etag);
+	}
+	if (request->http && status < 400 && made) {
+		cJSON *root = cJSON_Parse(text);
+		const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, made));
+
+		if (id) {
+			snprintf(location, sizeof(location), ROUTE_PREFIX "%s/%s",
+				 operation->route->path, id);
+			request_header_add(request, "Location", location);
+		}
+		cJSON_Delete(root);
+	}
+	request_reply(request, status, text);
+	operation_free(operation);
 }
 
 /* evhttp reads nothing until the reply, so nobody tells that the client has closed. */
@@ -106,12 +120,12 @@ static int has_left(struct evhttp_request *http)
 /* What has waited has changed nothing, and is not done for a client that has given it up. */
 static int may_start(void *context)
 {
-	struct exchange *exchange = context;
+	struct operation *operation = context;
 
-	if (has_left(exchange->request.http))
+	if (has_left(operation->request.http))
 		return 0;
-	return access_check_again(exchange->operations->access, &exchange->request.visitor,
-				  exchange->route->role, &exchange->about) == ACCESS_OK;
+	return auth_check_again(operation->operations->auth, &operation->request.visitor,
+				operation->route->role, &operation->about) == AUTH_OK;
 }
 
 /*
@@ -120,229 +134,292 @@ static int may_start(void *context)
  */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
-	struct exchange *exchange = context;
+	struct operation *operation = context;
 
 	(void)connection;
-	evhttp_request_free(exchange->request.http);
-	exchange->request.http = NULL;
-	if (!child_is_waiting(exchange->child))
+	evhttp_request_free(operation->request.http);
+	operation->request.http = NULL;
+	if (!child_is_waiting(operation->child))
 		return;
-	child_kill(exchange->child);
-	exchange_free(exchange);
+	child_kill(operation->child);
+	operation_free(operation);
 }
 
-static void command_run(struct operations *operations, struct request *request,
+static void command_run(struct operations *operations, struct admin_request *request,
 			const struct route_match *match, const struct words *words,
-			const struct access_about *about)
+			const struct auth_about *about)
 {
-	struct exchange *exchange = checked(calloc(1, sizeof(*exchange)));
+	struct operation *operation = checked(calloc(1, sizeof(*operation)));
 
-	exchange->operations = operations;
-	exchange->request = *request;
-	exchange->request.path = exchange->path = checked(strdup(request->path));
-	exchange->route = match->route;
+	operation->operations = operations;
+	operation->request = *request;
+	operation->request.path = operation->path = checked(strdup(request->path));
+	operation->route = match->route;
 	if (about->coupon)
-		exchange->about.coupon = checked(strdup(about->coupon));
+		operation->about.coupon = checked(strdup(about->coupon));
 	if (about->budget)
-		exchange->about.budget = checked(strdup(about->budget));
-	exchange->child = child_start(operations->children,
-				      &(struct child_task){
-					      .words = (const char *const *)words->list,
-					      .input = words->input,
-					      .timeout_ms = operations->config->admin_timeout_ms,
-					      .changes = match->route->role == KEY_ROLE_ADMIN,
-					      .by = request->visitor.key,
-					      .may_start = may_start,
-					      .ended = on_ended,
-					      .context = exchange });
-	if (!exchange->child) {
-		exchange_free(exchange);
+		operation->about.budget = checked(strdup(about->budget));
+	operation->child = child_start(operations->commands,
+				       &(struct child_task){
+					       .words = (const char *const *)words->list,
+					       .input = words->input,
+					       .timeout_ms = operations->config->admin_timeout_ms,
+					       .changes = match->route->role == KEY_ROLE_ADMIN,
+					       .by = request->visitor.key,
+					       .may_start = may_start,
+					       .ended = on_ended,
+					       .context = operation });
+	if (!operation->child) {
+		operation_free(operation);
 		metrics_count_result(503);
 		request_refuse(request, 503, "too many commands run and wait: nothing was done");
 		return;
 	}
 	evhttp_connection_set_closecb(evhttp_request_get_connection(request->http), on_closed,
-				      exchange);
+				      operation);
 }
 
-static void job_run(struct operations *operations, struct request *request,
+/* ---- jobs */
+
+static void job_free(struct job *job)
+{
+	TAILQ_REMOVE(&job->operations->jobs, job, next);
+	job->operations->jobs_n--;
+	free(job->coupon);
+	free(job->key);
+	free(job->words);
+	free(job->result);
+	free(job);
+}
+
+static const char *job_state(const struct job *job)
+{
+	if (job->child)
+		return child_is_waiting(job->child) ? "waiting" : "running";
+	return job->status == 0 ? "ended" : job->status < 400 ? "done" : "failed";
+}
+
+static void job_end_log(const struct job *job, const char *by)
+{
+	log_info("admin_job_ended", LOG_I("job", job->id), LOG_S("command", job->route->command),
+		 LOG_S("coupon", job->coupon ? job->coupon : ""), LOG_S("key", by),
+		 LOG_S("state", job_state(job)), LOG_I("ms", job->end_ms - job->begin_ms));
+}
+
+static void on_job_ended(void *context, const struct child_result *result)
+{
+	struct job *job = context;
+	int64_t version;
+
+	job->result = outcome_make(job->route, result, &job->status, &version);
+	job->child = NULL;
+	job->end_ms = clock_wall_ms();
+	metrics_count_result(job->status);
+	job_end_log(job, job->visitor.key);
+}
+
+static int job_may_start(void *context)
+{
+	struct job *job = context;
+
+	return auth_check_again(job->operations->auth, &job->visitor, job->route->role,
+				&(struct auth_about){ .coupon = job->coupon }) == AUTH_OK;
+}
+
+static void time_add(cJSON *object, const char *name, int64_t wall_ms)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	output_text(object, name, wall_ms ? clock_rfc3339(wall_ms, text) : NULL);
+}
+
+static cJSON *job_head_json(struct job *job)
+{
+	cJSON *object = output_object();
+	const char *line = job->child ? child_last_line(job->child) : "";
+	char *progress = words_translate(line, strlen(line));
+
+	output_id(object, "job", job->id);
+	output_text(object, "command", job->route->command);
+	output_text(object, "coupon", job->coupon);
+	output_text(object, "by", job->visitor.key);
+	output_text(object, "state", job_state(job));
+	output_text(object, "progress", progress);
+	time_add(object, "begun_at", job->begin_ms);
+	time_add(object, "ended_at", job->end_ms);
+	free(progress);
+	return object;
+}
+
+static cJSON *job_json(struct job *job)
+{
+	cJSON *object = job_head_json(job);
+
+	output_raw(object, job->status >= 400 ? "problem" : "result",
+		   job->result ? job->result : "");
+	return object;
+}
+
+/*
+ * Starts a job, unless the visitor has started one with the same Idempotency-Key: then the request
+ * is answered with that one, if it has the same words.
+ */
+static void job_run(struct operations *operations, struct admin_request *request,
 		    const struct route_match *match, const struct words *words, const char *key)
 {
-	char location[64], number[NUMBER_SIZE];
-	int64_t id = job_start(operations->jobs, match, words, &request->visitor, key);
+	const char *coupon = route_part(match, "coupon"), *visitor = request->visitor.key;
+	char location[64], number[NUMBER_SIZE], *text;
+	struct job *job, *oldest = NULL;
+	size_t size;
+	FILE *out = checked(open_memstream(&text, &size));
 
-	if (id < 0) {
+	for (size_t i = 0; i < words->n; i++)
+		fprintf(out, "%s\n", words->list[i]); /* no word contains the end of a line */
+	check(fclose(out) == 0);
+	TAILQ_FOREACH (job, &operations->jobs, next) {
+		if (*key && strcmp(job->key, key) == 0 && strcmp(job->visitor.key, visitor) == 0)
+			break;
+	}
+	if (job && strcmp(job->words, text) != 0) {
+		free(text);
 		metrics_count_result(422);
 		request_refuse(request, 422,
 			       "Idempotency-Key was used for another job, and nothing was done: "
 			       "each job needs its own key");
 		return;
 	}
-	if (!id) {
+	if (job) {
+		free(text);
+		goto reply;
+	}
+
+	job = checked(calloc(1, sizeof(*job)));
+	job->operations = operations;
+	job->child = child_start(operations->job_commands,
+				 &(struct child_task){ .words = (const char *const *)words->list,
+						       .changes = match->route->role ==
+								  KEY_ROLE_ADMIN,
+						       .by = visitor,
+						       .may_start = job_may_start,
+						       .ended = on_job_ended,
+						       .context = job });
+	if (!job->child) {
+		free(text);
+		free(job);
 		metrics_count_result(503);
 		request_refuse(request, 503, "too many jobs run and wait: nothing was done");
 		return;
 	}
-	snprintf(location, sizeof(location), ROUTE_PREFIX "/jobs/%s", number_text(id, number));
+	job->words = text;
+	job->key = checked(strdup(key));
+	job->id = ++operations->last_job;
+	job->route = match->route;
+	job->coupon = coupon ? checked(strdup(coupon)) : NULL;
+	job->visitor = request->visitor;
+	*job->visitor.token = '\0'; /* it goes on when its session has ended */
+	job->begin_ms = clock_wall_ms();
+
+	if (operations->jobs_n == JOBS_MAX) {
+		TAILQ_FOREACH_REVERSE(oldest, &operations->jobs, job_list, next)
+		{
+			if (!oldest->child)
+				break;
+		}
+		check(oldest); /* not all of them wait or run */
+		job_free(oldest);
+	}
+	TAILQ_INSERT_HEAD(&operations->jobs, job, next);
+	operations->jobs_n++;
+reply:
+	snprintf(location, sizeof(location), ROUTE_PREFIX "/jobs/%s", number_text(job->id, number));
 	request_header_add(request, "Location", location);
-	request_reply_object(request, 202, job_json(job_find(operations->jobs, number)));
+	request_reply_object(request, 202, job_json(job));
 }
 
-/* ---- what a request for a command has */
-
-/*
- * The number in If-Match, "" for `*`, which every version matches. Tags are compared as RFC 9110
- * wants it here: a weak one is no version, and neither is one that no campaign has. 0, or -1: it is
- * answered.
- */
-static int version_find(struct request *request, const struct route *route,
-			char version[VERSION_SIZE])
+void jobs_answer(struct operations *operations, struct admin_request *request, const char *id)
 {
-	const char *value = request_header(request, "If-Match"), *at = value;
-	int is_form = 1, found = 0;
+	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
+	struct job *job = NULL;
+	int64_t number;
 
-	*version = '\0';
-	if (!value && route->flags & ROUTE_NEEDS_VERSION) {
-		request_refuse(request, 428,
-			       "If-Match must have the version to be changed, as in the ETag of "
-			       "the campaign");
-		return -1;
-	}
-	if (!value || strcmp(value, "*") == 0)
-		return 0;
-	while (is_form && *at) {
-		int is_weak = strncmp(at, "W/\"", 3) == 0;
-		size_t len, digits;
-
-		at += is_weak ? 2 : 0;
-		is_form = *at == '"' && at[1 + strcspn(at + 1, "\"")] == '"';
-		if (!is_form)
-			break;
-		len = strcspn(at + 1, "\"");
-		digits = strspn(at + 1, "0123456789");
-		if (!is_weak && digits > 0 && digits == len && digits < VERSION_SIZE) {
-			snprintf(version, VERSION_SIZE, "%.*s", (int)digits, at + 1);
-			found++;
+	if (id_parse(id, strlen(id), &number) == 0)
+		TAILQ_FOREACH (job, &operations->jobs, next) {
+			if (job->id == number)
+				break;
 		}
-		at += len + 2;
-		at += strspn(at, " \t");
-		if (*at) { /* another one */
-			is_form = *at == ',';
-			at += is_form;
-			at += strspn(at, " \t");
-			is_form &= *at != '\0';
+	if (request->changes && (method != EVHTTP_REQ_DELETE || !*id)) {
+		request_refuse_method(request,
+				      *id ? EVHTTP_REQ_GET | EVHTTP_REQ_DELETE : EVHTTP_REQ_GET);
+		return;
+	}
+	if (!request_admit(request, operations->auth,
+			   request->changes ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
+			   &(struct auth_about){ .coupon = job ? job->coupon : NULL }))
+		return;
+	if (!*id) {
+		cJSON *object = output_object(), *list = checked(cJSON_CreateArray());
+
+		TAILQ_FOREACH (job, &operations->jobs, next) {
+			cJSON_AddItemToArray(list, job_head_json(job));
 		}
+		output_add(object, "jobs", list);
+		request_reply_object(request, 200, object);
+		return;
 	}
-	if (!is_form || at == value || found > 1)
-		request_refuse(
-			request, 400,
-			"If-Match is wrong: allowed is one version in quotation marks, or *");
-	else if (found == 0)
-		request_refuse(
-			request, 412,
-			"If-Match has no version: allowed is one in quotation marks, without "
-			"W/, as in the ETag of the campaign");
-	else
-		return 0;
-	return -1;
+	if (!job) {
+		request_refuse(request, 404, "there is no such job");
+		return;
+	}
+	if (request->changes && job->child) {
+		child_kill(job->child);
+		job->child = NULL;
+		job->end_ms = clock_wall_ms();
+		job_end_log(job, request->visitor.key);
+	}
+	request_reply_object(request, 200, job_json(job));
 }
 
-/*
- * Idempotency-Key of a POST (draft-ietf-httpapi-idempotency-key-header): a string of RFC 9651, in
- * quotes and without parameters, or bare, as most clients send it. "": there is none. 0, or -1: it
- * is answered.
- */
-static int key_find(struct request *request, const struct route *route,
-		    char key[COMMAND_KEY_MAX + 1])
-{
-	const char *text = route->method == EVHTTP_REQ_POST
-				   ? request_header(request, "Idempotency-Key")
-				   : NULL;
-	int is_quoted = text && *text == '"', is_right = 1;
-	size_t n = 0;
+/* ---- requests */
 
-	*key = '\0';
-	if (!text)
-		return 0;
-	for (text += is_quoted; *text && is_right && !(is_quoted && *text == '"'); text++) {
-		if (is_quoted && *text == '\\' && (text[1] == '"' || text[1] == '\\'))
-			text++;
-		else if (is_quoted && *text == '\\')
-			is_right = 0;
-		is_right &= n < COMMAND_KEY_MAX && *text >= ' ' && *text <= '~';
-		if (is_right)
-			key[n++] = *text;
-	}
-	key[n] = '\0';
-	if (n > 0 && is_right && strcmp(text, is_quoted ? "\"" : "") == 0)
-		return 0;
-	request_refuse(
-		request, 400,
-		"Idempotency-Key is wrong: allowed is one key of 1 to 255 bytes of printable "
-		"ASCII, bare, or in quotes with a \\ before each \" and \\");
-	return -1;
-}
-
-/* Reads the parameters of a GET from its query. 0, or -1: the request is answered. */
-static int parameters_read(struct request *request, const struct route_match *match,
-			   struct words *words)
-{
-	const char *query = request_query(request);
-	struct evkeyvalq pairs = { 0 };
-	int rc;
-
-	if (query && (strstr(query, "%00") || evhttp_parse_query_str(query, &pairs))) {
-		request_refuse(request, 400, "the query cannot be read");
-		return -1;
-	}
-	rc = words_of_query(words, match, &pairs);
-	evhttp_clear_headers(&pairs);
-	if (rc)
-		request_refuse(request, 400, words->why);
-	return rc;
-}
-
-/* Reads the members of a change from its body. 0, or -1: the request is answered. */
-static int members_read(struct operations *operations, struct request *request,
-			const struct route_match *match, struct words *words, const char *key)
-{
-	const cJSON *body;
-	int answered;
-
-	if (request_query(request)) {
-		request_refuse(request, 400, "a query is allowed only with GET");
-		return -1;
-	}
-	body = request_body(request, operations->arena, &answered);
-	if (answered)
-		return -1;
-	if (words_of_body(words, match, body, key)) {
-		request_refuse(request, 400, words->why);
-		return -1;
-	}
-	return 0;
-}
-
-static int words_read(struct operations *operations, struct request *request,
+/* Reads the words of the command from the request. 0, or -1: the request is answered. */
+static int words_read(struct operations *operations, struct admin_request *request,
 		      const struct route_match *match, struct words *words,
 		      char key[COMMAND_KEY_MAX + 1])
 {
-	char version[VERSION_SIZE];
+	struct evkeyvalq parameters;
+	char version[REQUEST_VERSION_SIZE];
+	int rc;
 
-	if (version_find(request, match->route, version) || key_find(request, match->route, key))
+	if (request_version(request, match->route->flags & ROUTE_NEEDS_VERSION, version) ||
+	    request_command_key(request, key))
 		return -1;
-	if (words_begin(words, match, &request->visitor, *version ? version : NULL,
-			*key ? key : NULL)) {
+	rc = words_begin(words, match, &request->visitor, *version ? version : NULL,
+			 *key ? key : NULL);
+	if (rc == 0 && request->changes) {
+		const cJSON *body;
+		int answered;
+
+		if (evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request->http))) {
+			request_refuse(request, 400, "a query is allowed only with GET");
+			return -1;
+		}
+		body = request_body(request, operations->arena, &answered);
+		if (answered)
+			return -1;
+		rc = words_of_body(words, match, body, *key ? key : NULL);
+	} else if (rc == 0) {
+		if (evbuffer_get_length(evhttp_request_get_input_buffer(request->http)) > 0) {
+			request_refuse(request, 400, "a body is not allowed with GET");
+			return -1;
+		}
+		if (request_parameters(request, &parameters))
+			return -1;
+		rc = words_of_query(words, match, &parameters);
+		evhttp_clear_headers(&parameters);
+	}
+	if (rc)
 		request_refuse(request, 400, words->why);
-		return -1;
-	}
-	if (request->changes)
-		return members_read(operations, request, match, words, *key ? key : NULL);
-	if (evbuffer_get_length(evhttp_request_get_input_buffer(request->http)) > 0) {
-		request_refuse(request, 400, "a body is not allowed with GET");
-		return -1;
-	}
-	return parameters_read(request, match, words);
+	return rc;
 }
 
 /* A whole key, say, in the place of its id. */
@@ -352,121 +429,95 @@ static int is_no_key_id(const struct route_match *match)
 	       !key_id_valid(match->parts[0], strlen(match->parts[0]));
 }
 
-static void operate(struct operations *operations, struct request *request,
-		    const struct route_match *match)
+void operation_answer(struct operations *operations, struct admin_request *request,
+		      const char *path)
 {
 	char key[COMMAND_KEY_MAX + 1];
 	struct words words = { 0 };
-	struct access_about about = { .coupon = route_part(match, "coupon"),
-				      .budget = route_part(match, "budget") };
-	const char *budget;
-
-	/* Log no exchange code and no key: a reader of the log could use it. */
-	if (strstr(match->route->path, "{code}") || is_no_key_id(match))
-		request->path = match->route->path;
-	if (!request_admit(request, operations->access, match->route->role, &about))
-		return;
-	if (is_no_key_id(match)) {
-		request_refuse(request, 400,
-			       "the path has no key id: allowed are the 10 characters between "
-			       "the underscores of " KEY_PREFIX "ID_SECRET");
-		return;
-	}
-	if (words_read(operations, request, match, &words, key))
-		goto out;
-	/* A member may name a budget beside the campaign of the path, and spend it. */
-	budget = words_option(&words, "budget");
-	if (budget) {
-		about.budget = budget;
-		if (!request_admit(request, operations->access, match->route->role, &about))
-			goto out;
-	}
-	if (match->route->flags & ROUTE_JOB)
-		job_run(operations, request, match, &words, key);
-	else
-		command_run(operations, request, match, &words, &about);
-out:
-	words_fini(&words);
-}
-
-void operation_answer(struct operations *operations, struct request *request, const char *path)
-{
 	struct route_match match;
+	struct auth_about about;
+	const char *budget;
 
 	route_match(&match, evhttp_request_get_command(request->http), path);
 	if (!match.route)
 		request->path = REQUEST_PATH_UNKNOWN;
-	if (match.route)
-		operate(operations, request, &match);
-	else if (match.methods)
+	if (!match.route && match.methods) {
 		request_refuse_method(request, match.methods);
-	else
+		goto out;
+	}
+	if (!match.route) {
 		request_refuse(request, 404,
 			       "there is no such path: see " ROUTE_PREFIX "/openapi.json");
+		goto out;
+	}
+
+	/* Log no exchange code and no key: a reader of the log could use it. */
+	if (strstr(match.route->path, "{code}") || is_no_key_id(&match))
+		request->path = match.route->path;
+	about = (struct auth_about){ .coupon = route_part(&match, "coupon"),
+				     .budget = route_part(&match, "budget") };
+	if (!request_admit(request, operations->auth, match.route->role, &about))
+		goto out;
+	if (is_no_key_id(&match)) {
+		request_refuse(request, 400,
+			       "the path has no key id: allowed are the 10 characters between "
+			       "the underscores of " KEY_PREFIX "ID_SECRET");
+		goto out;
+	}
+	if (words_read(operations, request, &match, &words, key))
+		goto out;
+
+	/* A member may name a budget beside the campaign of the path, and spend it. */
+	budget = words_option(&words, "budget");
+	if (budget) {
+		about.budget = budget;
+		if (!request_admit(request, operations->auth, match.route->role, &about))
+			goto out;
+	}
+	if (match.route->flags & ROUTE_JOB)
+		job_run(operations, request, &match, &words, key);
+	else
+		command_run(operations, request, &match, &words, &about);
+out:
+	words_fini(&words);
 	route_match_fini(&match);
 }
 
-/* ---- jobs */
-
-void jobs_answer(struct operations *operations, struct request *request, const char *id)
-{
-	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
-	struct job *job = job_find(operations->jobs, id);
-
-	if (request->changes && (method != EVHTTP_REQ_DELETE || !*id)) {
-		request_refuse_method(request,
-				      *id ? EVHTTP_REQ_GET | EVHTTP_REQ_DELETE : EVHTTP_REQ_GET);
-		return;
-	}
-	if (!request_admit(request, operations->access,
-			   request->changes ? KEY_ROLE_ADMIN : KEY_ROLE_MONITOR,
-			   &(struct access_about){ .coupon = job ? job_coupon(job) : NULL }))
-		return;
-	if (!*id) {
-		request_reply_object(request, 200, jobs_json(operations->jobs));
-		return;
-	}
-	if (!job) {
-		request_refuse(request, 404, "there is no such job");
-		return;
-	}
-	if (request->changes)
-		job_end(job, request->visitor.key);
-	request_reply_object(request, 200, job_json(job));
-}
-
-/* ---- all of them */
-
 struct operations *operations_new(struct event_base *base, const struct config *config,
-				  struct access *access, struct json_arena *arena)
+				  struct auth *auth, struct json_arena *arena)
 {
 	struct operations *operations = checked(calloc(1, sizeof(*operations)));
 
 	operations->config = config;
-	operations->access = access;
+	operations->auth = auth;
 	operations->arena = arena;
-	operations->children = children_new(base, &limits);
-	operations->jobs = jobs_new(base, access);
+	operations->commands = children_new(base, &command_limits);
+	operations->job_commands = children_new(base, &job_limits);
+	TAILQ_INIT(&operations->jobs);
 	return operations;
 }
 
 void operations_free(struct operations *operations)
 {
-	children_free(operations->children);
-	jobs_free(operations->jobs);
+	struct job *job;
+
+	children_free(operations->commands);
+	children_free(operations->job_commands);
+	while ((job = TAILQ_FIRST(&operations->jobs)))
+		job_free(job);
 	free(operations);
 }
 
 void operations_drain(struct operations *operations)
 {
-	children_drain(operations->children);
-	children_drain(jobs_children(operations->jobs));
+	children_drain(operations->commands);
+	children_drain(operations->job_commands);
 }
 
 struct child_counts operations_count(const struct operations *operations)
 {
-	struct child_counts commands = children_count(operations->children),
-			    jobs = children_count(jobs_children(operations->jobs));
+	struct child_counts commands = children_count(operations->commands),
+			    jobs = children_count(operations->job_commands);
 
 	return (struct child_counts){ .running = commands.running + jobs.running,
 				      .waiting = commands.waiting + jobs.waiting };

@@ -60,12 +60,6 @@ char *problem_make(int status, const char *detail)
 	return text;
 }
 
-/* progress_show() */
-static int is_progress(const char *line, size_t len)
-{
-	return len > 2 && memcmp(line + len - 2, " %", 2) == 0;
-}
-
 /* What couponctl says on standard error: its warnings, or all of it. NULL: nothing. */
 static cJSON *warnings_read(const char *text, int all)
 {
@@ -73,9 +67,10 @@ static cJSON *warnings_read(const char *text, int all)
 
 	while (*text) {
 		size_t len = strcspn(text, "\n");
-		int is_warning = strncmp(text, WARNING, strlen(WARNING)) == 0;
+		int is_warning = strncmp(text, WARNING, strlen(WARNING)) == 0,
+		    is_progress = len > 2 && memcmp(text + len - 2, " %", 2) == 0;
 
-		if (is_warning || (all && len > 0 && !is_progress(text, len))) {
+		if (is_warning || (all && len > 0 && !is_progress)) {
 			size_t skipped = is_warning ? strlen(WARNING) : 0;
 			char *sentence = words_translate(text + skipped, len - skipped);
 
@@ -100,80 +95,46 @@ static int has_only_warnings(const char *text)
 	return is_only;
 }
 
-/* The last line, in the words of this API (malloc). */
-static char *sentence_read(const char *text)
-{
-	size_t len = strlen(text), begin;
-
-	while (len > 0 && text[len - 1] == '\n')
-		len--;
-	for (begin = len; begin > 0 && text[begin - 1] != '\n'; begin--)
-		;
-	return words_translate(text + begin, len - begin);
-}
-
-/* The objects that were printed, one a line, as elements of a list; NULL: it is not that. */
-static cJSON *lines_read(const char *text)
-{
-	cJSON *array = checked(cJSON_CreateArray());
-
-	while (*text) {
-		size_t len = strcspn(text, "\n");
-		char *line = checked(strndup(text, len));
-
-		cJSON_AddItemToArray(array, checked(cJSON_CreateRaw(line)));
-		free(line);
-		text += len + (text[len] == '\n');
-	}
-	return array;
-}
-
-/* One object, as it was printed: numbers keep all their digits. NULL: it is not whole. */
-static char *object_read(const char *text, size_t len, cJSON *warnings)
-{
-	char *list, *whole;
-
-	while (len > 0 && text[len - 1] == '\n')
-		len--;
-	if (len < 2 || text[0] != '{' || text[len - 1] != '}')
-		return NULL;
-	if (!warnings)
-		return checked(strndup(text, len));
-	list = checked(json_write(warnings));
-	check(asprintf(&whole, "%.*s%s\"warnings\":%s}", (int)len - 1, text, len > 2 ? "," : "",
-		       list) > 0);
-	cJSON_free(list);
-	return whole;
-}
-
-/* What was printed (malloc), or NULL: it is no answer. */
+/* What was printed, with the warnings (malloc), or NULL: it is no answer. */
 static char *answer_make(const struct route *route, const struct child_result *result)
 {
-	cJSON *warnings = warnings_read(result->err, result->status != CTL_DONE), *object;
-	char *text;
+	cJSON *warnings = warnings_read(result->err, result->status != CTL_DONE);
+	const char *printed = result->out;
+	size_t len = result->out_len;
+	char *text = NULL;
 
-	if (route->list) {
-		object = output_object();
-		output_add(object, route->list, lines_read(result->out));
+	while (!route->list && len > 0 && printed[len - 1] == '\n')
+		len--;
+	if (route->list) { /* objects, one a line */
+		cJSON *object = output_object(), *list = checked(cJSON_CreateArray());
+
+		while (*printed) {
+			char *line;
+
+			len = strcspn(printed, "\n");
+			line = checked(strndup(printed, len));
+			cJSON_AddItemToArray(list, checked(cJSON_CreateRaw(line)));
+			free(line);
+			printed += len + (printed[len] == '\n');
+		}
+		output_add(object, route->list, list);
 		if (warnings)
 			output_add(object, "warnings", cJSON_Duplicate(warnings, 1));
 		text = checked(json_write(object));
 		cJSON_Delete(object);
-	} else {
-		text = object_read(result->out, result->out_len, warnings);
+	} else if (len >= 2 && printed[0] == '{' && printed[len - 1] == '}') {
+		/* One object, as it was printed: numbers keep all their digits. */
+		char *list = warnings ? checked(json_write(warnings)) : NULL;
+
+		if (list)
+			check(asprintf(&text, "%.*s%s\"warnings\":%s}", (int)len - 1, printed,
+				       len > 2 ? "," : "", list) > 0);
+		else
+			text = checked(strndup(printed, len));
+		cJSON_free(list);
 	}
 	cJSON_Delete(warnings);
 	return text;
-}
-
-static int64_t version_read(const cJSON *root)
-{
-	const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "version");
-
-	if (!version)
-		version = cJSON_GetObjectItemCaseSensitive(
-			cJSON_GetObjectItemCaseSensitive(root, "postgresql"), "version");
-	return cJSON_IsNumber(version) ? (int64_t)version->valuedouble : 0;
 }
 
 /* The HTTP status for an exit status other than success. */
@@ -206,13 +167,20 @@ static int status_http(enum exit_status status)
 
 static char *failure_make(const struct route *route, const struct child_result *result, int *status)
 {
+	const char *err = result->err;
+	size_t len = strlen(err), begin;
 	char *sentence, *problem;
 
 	*status = 500;
 	switch (result->end) {
 	case CHILD_EXITED:
 		*status = status_http((enum exit_status)result->status);
-		sentence = sentence_read(result->err);
+		/* The last line is the reason, in the words of this API. */
+		while (len > 0 && err[len - 1] == '\n')
+			len--;
+		for (begin = len; begin > 0 && err[begin - 1] != '\n'; begin--)
+			;
+		sentence = words_translate(err + begin, len - begin);
 		if (!*sentence) {
 			free(sentence);
 			check(asprintf(&sentence, "the command has ended with exit status %d",
@@ -282,6 +250,7 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 			  result->status <= CTL_UNKNOWN &&
 			  route->flags & (unsigned)answers[result->status];
 	char *text = NULL;
+	const cJSON *number;
 	cJSON *root;
 
 	*version = 0;
@@ -292,7 +261,12 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 		free(text);
 		return failure_make(route, result, status);
 	}
-	*version = version_read(root);
+	number = cJSON_GetObjectItemCaseSensitive(root, "version");
+	if (!number)
+		number = cJSON_GetObjectItemCaseSensitive(
+			cJSON_GetObjectItemCaseSensitive(root, "postgresql"), "version");
+	if (cJSON_IsNumber(number))
+		*version = (int64_t)number->valuedouble;
 	*status = route->made ? 201 : 200;
 	cJSON_Delete(root);
 	return text;

@@ -52,20 +52,6 @@ void route_match_fini(struct route_match *match)
 	match->parts_n = 0;
 }
 
-/* What a segment of a path means, or NULL: no text can be that (malloc). */
-static char *segment_decode(const char *text, size_t len)
-{
-	char *copy = checked(strndup(text, len)), *decoded;
-	size_t decoded_len;
-
-	decoded = checked(evhttp_uridecode(copy, 0, &decoded_len));
-	free(copy);
-	if (decoded_len > 0 && strlen(decoded) == decoded_len)
-		return decoded;
-	free(decoded);
-	return NULL;
-}
-
 /* Compares segment by segment, and takes those in braces. */
 static int path_match(struct route_match *match, const char *form, const char *path)
 {
@@ -75,11 +61,14 @@ static int path_match(struct route_match *match, const char *form, const char *p
 		if (*path != '/')
 			return 0;
 		if (form[1] == '{') {
-			char *part = segment_decode(path + 1, len - 1);
+			char *segment = checked(strndup(path + 1, len - 1));
+			size_t part_len;
+			char *part = checked(evhttp_uridecode(segment, 0, &part_len));
 
-			if (!part)
-				return 0;
+			free(segment);
 			match->parts[match->parts_n++] = part;
+			if (part_len == 0 || strlen(part) != part_len) /* no text can be that */
+				return 0;
 		} else if (form_len != len || memcmp(form, path, len) != 0) {
 			return 0;
 		}
@@ -126,17 +115,6 @@ static const struct option *option_find(const struct command *command, const cha
 	return NULL;
 }
 
-static int is_in_path(const struct route *route, const struct option *option)
-{
-	const char *path = route->path, *name;
-	size_t len;
-
-	while ((len = route_part_next(&path, &name)))
-		if (strlen(option->name) == len && memcmp(option->name, name, len) == 0)
-			return 1;
-	return 0;
-}
-
 const struct option *route_mode(const struct command *command)
 {
 	const char *mode = strstr(command->name, " --");
@@ -149,6 +127,8 @@ int route_has_member(const struct route *route, const struct command *command,
 {
 	static const char *const own[] = { "csv",       "by",     "version",      "format",
 					   "delimiter", "column", "without-words" };
+	const char *path = route->path, *name;
+	size_t len;
 
 	/* Idempotency-Key; what orders do with receives has it as a member, too. */
 	if (strcmp(option->name, "key") == 0)
@@ -170,7 +150,10 @@ int route_has_member(const struct route *route, const struct command *command,
 	    (strcmp(option->name, "coupon") == 0 || strcmp(option->name, "user") == 0) &&
 	    command->argument[0] == '[')
 		return 0;
-	return !is_in_path(route, option);
+	while ((len = route_part_next(&path, &name)))
+		if (strlen(option->name) == len && memcmp(option->name, name, len) == 0)
+			return 0;
+	return 1;
 }
 
 int route_argument(const struct route *route, const struct command *command,
@@ -390,27 +373,6 @@ static char *value_text(const cJSON *value)
 	return text;
 }
 
-/* Its elements, joined by commas (malloc), or NULL. */
-static char *list_text(const cJSON *list)
-{
-	char *text = checked(strdup("")), *element, *joined;
-	const cJSON *item;
-
-	cJSON_ArrayForEach(item, list)
-	{
-		element = value_text(item);
-		if (!element) {
-			free(text);
-			return NULL;
-		}
-		check(asprintf(&joined, "%s%s%s", text, *text ? "," : "", element) >= 0);
-		free(element);
-		free(text);
-		text = joined;
-	}
-	return text;
-}
-
 int option_takes_number(const struct option *option)
 {
 	static const char values[] = " N S P ID SET DELIVERY USER ";
@@ -424,6 +386,7 @@ int option_takes_number(const struct option *option)
 static char *member_text(const struct option *option, const cJSON *value, const char **allowed)
 {
 	const char *bar = strchr(option->value, '|');
+	const cJSON *item;
 	char *text = NULL;
 
 	if (bar) {
@@ -434,7 +397,17 @@ static char *member_text(const struct option *option, const cJSON *value, const 
 			text = checked(strdup(bar + 1));
 	} else if (strcmp(option->value, "LIST") == 0) {
 		*allowed = "a list of texts";
-		text = cJSON_IsArray(value) ? list_text(value) : NULL;
+		text = cJSON_IsArray(value) ? checked(strdup("")) : NULL;
+		for (item = value->child; item && text; item = item->next) {
+			char *element = value_text(item), *joined = NULL;
+
+			if (element)
+				check(asprintf(&joined, "%s%s%s", text, *text ? "," : "",
+					       element) >= 0);
+			free(element);
+			free(text);
+			text = joined;
+		}
 	} else if (strcmp(option->value, "JSON") == 0) {
 		*allowed = "an object, and null";
 		text = cJSON_IsObject(value) ? json_write(value) : NULL;
@@ -450,29 +423,10 @@ static char *member_text(const struct option *option, const cJSON *value, const 
 	return text;
 }
 
-static int amount_add(struct words *words, const struct option *option, const cJSON *value)
-{
-	char *given = value_text(value), *text = given ? amount_text(given) : NULL;
-	int rc;
-
-	free(given);
-	if (text) {
-		word_add(words, "--%s=%s", option->name, text);
-	} else {
-		given = checked(json_write(value));
-		words_fail(words, "%s is %.60s: allowed is " AMOUNT_ALLOWED "%s", value->string,
-			   given, option->takes_none ? ", and null" : "");
-		cJSON_free(given);
-	}
-	rc = text ? 0 : -1;
-	free(text);
-	return rc;
-}
-
 static int member_add(struct words *words, const struct option *option, const cJSON *value)
 {
 	const char *allowed = "true and false";
-	char *text;
+	char *given, *text;
 
 	if (!option->value) {
 		if (!cJSON_IsBool(value))
@@ -486,17 +440,30 @@ static int member_add(struct words *words, const struct option *option, const cJ
 	    (!*value->valuestring || strcmp(value->valuestring, "none") == 0))
 		return words_fail(words, "%s is \"%s\": allowed is another text, and null for none",
 				  value->string, value->valuestring);
-	if (strcmp(option->value, ARGS_MONEY) == 0 && !(option->takes_none && cJSON_IsNull(value)))
-		return amount_add(words, option, value);
-	text = option->takes_none && cJSON_IsNull(value) ? checked(strdup("none"))
-							 : member_text(option, value, &allowed);
-	if (!text)
-		return words_fail(words, "%s: allowed are %s", value->string, allowed);
+	if (option->takes_none && cJSON_IsNull(value)) {
+		text = checked(strdup("none"));
+	} else if (strcmp(option->value, ARGS_MONEY) == 0) {
+		given = value_text(value);
+		text = given ? amount_text(given) : NULL;
+		free(given);
+		if (!text) {
+			given = checked(json_write(value));
+			words_fail(words, "%s is %.60s: allowed is " AMOUNT_ALLOWED "%s",
+				   value->string, given, option->takes_none ? ", and null" : "");
+			cJSON_free(given);
+			return -1;
+		}
+	} else {
+		text = member_text(option, value, &allowed);
+		if (!text)
+			return words_fail(words, "%s: allowed are %s", value->string, allowed);
+	}
 	word_add(words, "--%s=%s", option->name, text);
 	free(text);
 	return 0;
 }
 
+/* Adds the argument of the command, which is this member, or its arguments. */
 static int arguments_add(struct words *words, const cJSON *value, int is_list)
 {
 	const cJSON *item = value;
@@ -512,6 +479,7 @@ static int arguments_add(struct words *words, const cJSON *value, int is_list)
 	return rc;
 }
 
+/* Writes the file that the command reads: a line for each text of the list. */
 static int input_add(struct words *words, const char *name, const cJSON *list)
 {
 	const cJSON *text;
@@ -520,19 +488,21 @@ static int input_add(struct words *words, const char *name, const cJSON *list)
 
 	if (!cJSON_IsArray(list) || !list->child)
 		return words_fail(words, "%s: allowed is a list of one text or more", list->string);
+	cJSON_ArrayForEach(text, list)
+	{
+		if (!cJSON_IsString(text))
+			return words_fail(words, "%s: allowed are texts", list->string);
+	}
 	out = checked(open_memstream(&words->input, &size));
 	cJSON_ArrayForEach(text, list)
 	{
-		char *quoted = cJSON_IsString(text) ? json_write(text) : NULL;
+		char *quoted = checked(json_write(text));
 
-		if (quoted)
-			fprintf(out, "{\"%s\":%s}\n", name, quoted);
+		fprintf(out, "{\"%s\":%s}\n", name, quoted);
 		cJSON_free(quoted);
-		if (!quoted)
-			break;
 	}
 	check(fclose(out) == 0);
-	return text ? words_fail(words, "%s: allowed are texts", list->string) : 0;
+	return 0;
 }
 
 int words_of_body(struct words *words, const struct route_match *match, const cJSON *body,

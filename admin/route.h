@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "admin/access.h"
+#include "admin/auth.h"
 #include "ctl/args.h"
 
 #include <cjson/cJSON.h>
@@ -64,6 +64,9 @@ void route_match_fini(struct route_match *match);
 
 /* The first part of the path, if it is this name in braces; NULL: it is not. */
 const char *route_part(const struct route_match *match, const char *name);
+
+/* The description of all routes by OpenAPI 3.1, with the options of their commands (openapi.c). */
+cJSON *openapi_json(void);
 
 /* The next name in braces, without them, at or after `*path`, which moves on. 0: there is none. */
 size_t route_part_next(const char **path, const char **name);

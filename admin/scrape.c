@@ -14,23 +14,23 @@
 #define PREFIX "couponmq_"
 
 /* One path of one process. */
-struct page {
+struct scrape_page {
 	struct fetch fetch;
 	CURLcode code;
 };
 
-struct target {
+struct scrape_target {
 	char *address, *host; /* the latter without port and brackets */
 	int has_tls, has_key; /* the key is sent */
 	const char *kind;     /* NULL: it has not answered yet */
-	struct page metrics, readyz;
+	struct scrape_page metrics, readyz;
 };
 
 struct scrape {
 	const struct config *config;
 	CURLM *multi; /* NULL: it rests */
 	struct curl_slist *headers;
-	struct target *targets;
+	struct scrape_target *targets;
 	size_t n;
 };
 
@@ -86,67 +86,79 @@ static const char *const shown[] = {
 	"keeper_rebuild_rows_filled",
 };
 
+#define SHOWN_N (sizeof(shown) / sizeof(shown[0]))
+
 /* ---- the setting */
 
 /*
- * Calls `take` for each address, with its host. Without http:// or https:// before it COUPON_TLS_CA
- * decides: then `scheme` is "". Returns how many there are.
+ * Reads COUPON_ADMIN_METRICS into `*targets`, for targets_free(). COUPON_TLS_CA decides about TLS
+ * where an address has neither http:// nor https://. A wrong setting ends the process.
  */
-static unsigned addresses_read(const struct config *config,
-			       void (*take)(struct scrape *scrape, const struct config *config,
-					    const char *scheme, const char *address,
-					    const char *host),
-			       struct scrape *scrape)
+static size_t targets_read(const struct config *config, struct scrape_target **targets)
 {
-	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part;
-	unsigned n = 0;
+	char *list = checked(strdup(config->admin_metrics)), *rest = list, *part, *host;
+	size_t n = 0;
+	int port;
 
-	while ((part = strsep(&rest, ",")) && *config->admin_metrics) {
+	*targets = NULL;
+	while (*config->admin_metrics && (part = strsep(&rest, ","))) {
 		const char *scheme = strncmp(part, "http://", 7) == 0    ? "http://"
 				     : strncmp(part, "https://", 8) == 0 ? "https://"
 									 : "";
-		char *address = checked(strdup(part + strlen(scheme))), *host;
-		int port;
+		struct scrape_target *target;
 
+		*targets = checked(reallocarray(*targets, n + 1, sizeof(**targets)));
+		target = &(*targets)[n++];
+		memset(target, 0, sizeof(*target));
 		part += strlen(scheme);
+		target->address = checked(strdup(part));
 		if (config_address(part, &host, &port))
 			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed is host:port with a "
 				  "port from 1 to 65535, with http:// or https:// before it or "
 				  "without, several joined by commas",
 				  config->admin_metrics);
-		take(scrape, config, scheme, address, host);
-		free(address);
-		n++;
+		target->host = checked(strdup(host));
+		target->has_tls = *scheme ? strcmp(scheme, "https://") == 0
+					  : *config->tls_ca != '\0';
+
+		/*
+		 * Everybody on the way can read a key that is sent in the clear. To an address with
+		 * http:// on another machine no key is sent: a worker needs none.
+		 */
+		target->has_key = target->has_tls || host_is_loopback(host) ||
+				  strcmp(config->insecure, "yes") == 0;
+		if (!*scheme && *config->gateway_key && !target->has_key)
+			log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: with "
+				  "COUPON_GATEWAY_KEY it needs COUPON_TLS_CA, so that the key is "
+				  "sent by TLS, or COUPON_INSECURE=yes",
+				  target->address);
 	}
 	free(list);
 	return n;
 }
 
-/*
- * A key that is sent in the clear is everybody's who is on the way. Where http:// is wanted by name
- * it is not sent to another machine: a worker needs none.
- */
-static void address_check(struct scrape *scrape, const struct config *config, const char *scheme,
-			  const char *address, const char *host)
+static void targets_free(struct scrape_target *targets, size_t n)
 {
-	(void)scrape;
-	if (!*scheme && *config->gateway_key && !*config->tls_ca && !host_is_loopback(host) &&
-	    strcmp(config->insecure, "yes") != 0)
-		log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: with "
-			  "COUPON_GATEWAY_KEY it needs COUPON_TLS_CA, so that the key is sent by "
-			  "TLS, or COUPON_INSECURE=yes",
-			  address);
+	for (size_t i = 0; i < n; i++) {
+		free(targets[i].address);
+		free(targets[i].host);
+	}
+	free(targets);
 }
 
 unsigned scrape_check(const struct config *config)
 {
-	return addresses_read(config, address_check, NULL);
+	struct scrape_target *targets;
+	size_t n = targets_read(config, &targets);
+
+	targets_free(targets, n);
+	return (unsigned)n;
 }
 
 /* ---- pages */
 
-static void page_init(struct page *page, const struct scrape *scrape, const struct target *target,
-		      const char *path)
+static void page_init(struct scrape_page *page, const struct scrape *scrape,
+		      const struct scrape_target *target, const char *path)
 {
 	const struct config *config = scrape->config;
 	char *url;
@@ -162,15 +174,8 @@ static void page_init(struct page *page, const struct scrape *scrape, const stru
 	free(url);
 }
 
-static void page_begin(struct page *page, CURLM *multi)
-{
-	page->code = CURLE_OPERATION_TIMEDOUT;
-	fetch_begin(&page->fetch);
-	check(curl_multi_add_handle(multi, page->fetch.curl) == CURLM_OK);
-}
-
 /* Why it is of no use (lent), or NULL. A process that is not ready answers 503 with its reasons. */
-static const char *page_end(struct page *page, CURLM *multi, char text[64])
+static const char *page_end(struct scrape_page *page, CURLM *multi, char text[64])
 {
 	long status = 0;
 
@@ -188,70 +193,44 @@ static const char *page_end(struct page *page, CURLM *multi, char text[64])
 
 /* ---- metrics */
 
-static int is_shown(const char *name, size_t len)
-{
-	for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
-		if (strlen(shown[i]) == len && memcmp(shown[i], name, len) == 0)
-			return 1;
-	return 0;
-}
-
-/* "name 7" or "name{label="value"} 7", after the prefix. */
-static void sample_take(cJSON *metrics, const char *line)
-{
-	size_t len = strcspn(line, "{ ");
-	const char *begin = line + len, *value;
-	char name[64], label[64];
-	cJSON *labels;
-
-	if (!is_shown(line, len))
-		return;
-	snprintf(name, sizeof(name), "%.*s", (int)len, line);
-	if (*begin != '{') {
-		cJSON_AddNumberToObject(metrics, name, strtod(begin, NULL));
-		return;
-	}
-	begin = strchr(begin, '"');
-	value = begin ? strchr(begin + 1, '"') : NULL;
-	if (!value)
-		return;
-	snprintf(label, sizeof(label), "%.*s", (int)(value - begin - 1), begin + 1);
-	labels = cJSON_GetObjectItemCaseSensitive(metrics, name);
-	if (!labels)
-		labels = checked(cJSON_AddObjectToObject(metrics, name));
-	cJSON_AddNumberToObject(labels, label, strtod(value + 1 + strspn(value + 1, "} "), NULL));
-}
-
+/* Reads the metrics that the console shows from text exposition: "name 7", "name{label="x"} 7". */
 static cJSON *metrics_read(const char *text)
 {
-	cJSON *metrics = output_object();
+	cJSON *metrics = output_object(), *labels;
 
-	while (*text) {
-		if (strncmp(text, PREFIX, strlen(PREFIX)) == 0)
-			sample_take(metrics, text + strlen(PREFIX));
-		text += strcspn(text, "\n");
-		text += *text == '\n';
+	for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+		const char *begin, *value;
+		char name[64], label[64];
+		size_t i = 0;
+
+		if (strncmp(text, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		begin = text + strlen(PREFIX);
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(begin, "{ "), begin);
+		while (i < SHOWN_N && strcmp(shown[i], name) != 0)
+			i++;
+		if (i == SHOWN_N)
+			continue;
+		begin += strlen(name);
+		if (*begin != '{') {
+			cJSON_AddNumberToObject(metrics, name, strtod(begin, NULL));
+			continue;
+		}
+		begin = strchr(begin, '"');
+		value = begin ? strchr(begin + 1, '"') : NULL;
+		if (!value)
+			continue;
+		snprintf(label, sizeof(label), "%.*s", (int)(value - begin - 1), begin + 1);
+		labels = cJSON_GetObjectItemCaseSensitive(metrics, name);
+		if (!labels)
+			labels = checked(cJSON_AddObjectToObject(metrics, name));
+		cJSON_AddNumberToObject(labels, label,
+					strtod(value + 1 + strspn(value + 1, "} "), NULL));
 	}
 	return metrics;
 }
 
-/* ---- all of them */
-
-static void target_add(struct scrape *scrape, const struct config *config, const char *scheme,
-		       const char *address, const char *host)
-{
-	struct target *target;
-
-	scrape->targets = checked(
-		reallocarray(scrape->targets, scrape->n + 1, sizeof(*scrape->targets)));
-	target = &scrape->targets[scrape->n++];
-	memset(target, 0, sizeof(*target));
-	target->address = checked(strdup(address));
-	target->host = checked(strdup(host));
-	target->has_tls = *scheme ? strcmp(scheme, "https://") == 0 : *config->tls_ca != '\0';
-	target->has_key = target->has_tls || host_is_loopback(host) ||
-			  strcmp(config->insecure, "yes") == 0;
-}
+/* ---- all processes */
 
 struct scrape *scrape_new(const struct config *config)
 {
@@ -265,7 +244,7 @@ struct scrape *scrape_new(const struct config *config)
 		free(header);
 	}
 	trust_authorities_set(TRUST_GATEWAY, config->tls_ca);
-	addresses_read(config, target_add, scrape);
+	scrape->n = targets_read(config, &scrape->targets);
 	for (size_t i = 0; i < scrape->n; i++) {
 		page_init(&scrape->targets[i].metrics, scrape, &scrape->targets[i], "/metrics");
 		page_init(&scrape->targets[i].readyz, scrape, &scrape->targets[i], "/readyz");
@@ -286,67 +265,61 @@ void scrape_free(struct scrape *scrape)
 	for (size_t i = 0; i < scrape->n; i++) {
 		fetch_fini(&scrape->targets[i].metrics.fetch);
 		fetch_fini(&scrape->targets[i].readyz.fetch);
-		free(scrape->targets[i].address);
-		free(scrape->targets[i].host);
 	}
+	targets_free(scrape->targets, scrape->n);
 	curl_slist_free_all(scrape->headers);
-	free(scrape->targets);
 	free(scrape);
-}
-
-/* Until each has ended: each has its own time limit. */
-static void pages_wait(CURLM *multi)
-{
-	int running = 1, left;
-	CURLMsg *message;
-
-	while (running) {
-		check(curl_multi_perform(multi, &running) == CURLM_OK);
-		if (running)
-			check(curl_multi_poll(multi, NULL, 0, (int)TIMEOUT_MS, NULL) == CURLM_OK);
-	}
-	while ((message = curl_multi_info_read(multi, &left))) {
-		struct page *page;
-
-		check(curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &page) == CURLE_OK);
-		page->code = message->data.result;
-	}
-}
-
-static cJSON *target_json(struct target *target, CURLM *multi)
-{
-	cJSON *object = output_object(), *metrics = NULL, *readyz = NULL;
-	char error[64], unused[64];
-	const char *why = page_end(&target->metrics, multi, error);
-
-	if (!why)
-		metrics = metrics_read(target->metrics.fetch.text);
-	if (!page_end(&target->readyz, multi, unused))
-		readyz = cJSON_Parse(target->readyz.fetch.text);
-	if (cJSON_HasObjectItem(metrics, "processes"))
-		target->kind = "gateway";
-	else if (cJSON_HasObjectItem(metrics, "worker_held"))
-		target->kind = "worker";
-	output_text(object, "address", target->address);
-	output_text(object, "kind", target->kind);
-	output_text(object, "error", why);
-	output_add(object, "readyz", readyz ? readyz : cJSON_CreateNull());
-	output_add(object, "metrics", metrics ? metrics : cJSON_CreateNull());
-	return object;
 }
 
 cJSON *scrape_read(struct scrape *scrape)
 {
 	cJSON *list = checked(cJSON_CreateArray());
+	int running = 1, left;
+	CURLMsg *message;
 
 	if (!scrape->multi)
 		scrape->multi = checked(curl_multi_init());
-	for (size_t i = 0; i < scrape->n; i++) {
-		page_begin(&scrape->targets[i].metrics, scrape->multi);
-		page_begin(&scrape->targets[i].readyz, scrape->multi);
+	for (size_t i = 0; i < 2 * scrape->n; i++) {
+		struct scrape_target *target = &scrape->targets[i / 2];
+		struct scrape_page *page = i % 2 ? &target->readyz : &target->metrics;
+
+		page->code = CURLE_OPERATION_TIMEDOUT;
+		fetch_begin(&page->fetch);
+		check(curl_multi_add_handle(scrape->multi, page->fetch.curl) == CURLM_OK);
 	}
-	pages_wait(scrape->multi);
-	for (size_t i = 0; i < scrape->n; i++)
-		cJSON_AddItemToArray(list, target_json(&scrape->targets[i], scrape->multi));
+	while (running) { /* until each has ended: each has its own time limit */
+		check(curl_multi_perform(scrape->multi, &running) == CURLM_OK);
+		if (running)
+			check(curl_multi_poll(scrape->multi, NULL, 0, (int)TIMEOUT_MS, NULL) ==
+			      CURLM_OK);
+	}
+	while ((message = curl_multi_info_read(scrape->multi, &left))) {
+		struct scrape_page *page;
+
+		check(curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &page) == CURLE_OK);
+		page->code = message->data.result;
+	}
+
+	for (size_t i = 0; i < scrape->n; i++) {
+		struct scrape_target *target = &scrape->targets[i];
+		cJSON *object = output_object(), *metrics = NULL, *readyz = NULL;
+		char error[64], unused[64];
+		const char *why = page_end(&target->metrics, scrape->multi, error);
+
+		if (!why)
+			metrics = metrics_read(target->metrics.fetch.text);
+		if (!page_end(&target->readyz, scrape->multi, unused))
+			readyz = cJSON_Parse(target->readyz.fetch.text);
+		if (cJSON_HasObjectItem(metrics, "processes"))
+			target->kind = "gateway";
+		else if (cJSON_HasObjectItem(metrics, "worker_held"))
+			target->kind = "worker";
+		output_text(object, "address", target->address);
+		output_text(object, "kind", target->kind);
+		output_text(object, "error", why);
+		output_add(object, "readyz", readyz ? readyz : cJSON_CreateNull());
+		output_add(object, "metrics", metrics ? metrics : cJSON_CreateNull());
+		cJSON_AddItemToArray(list, object);
+	}
 	return list;
 }

@@ -1,12 +1,9 @@
 #include "admin/server.h"
 
-#include "admin/console.h"
 #include "admin/live.h"
 #include "admin/metrics.h"
-#include "admin/openapi.h"
 #include "admin/operation.h"
 #include "admin/route.h"
-#include "admin/session.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
@@ -16,6 +13,7 @@
 #include "common/serve/loop.h"
 #include "common/serve/web.h"
 #include "ctl/output.h"
+#include "embed.h"
 
 #include <event2/buffer.h>
 #include <event2/http.h>
@@ -34,7 +32,6 @@
 #define TARGET_BYTES_MAX 16384
 #define BODY_BYTES_MAX 65536
 #define TIMEOUT_S 10 /* of an idle or slow connection */
-#define SESSION_PATH "/admin/session"
 #define STOP_TICK_MS 50
 #define ASK_TICK_MS 5
 #define ASK_MS 5000      /* both stores may hang */
@@ -44,17 +41,17 @@
 /* A request that is answered when the stores were asked for changes of keys. */
 struct waiting {
 	TAILQ_ENTRY(waiting) next;
-	struct server *server;
+	struct admin_server *server;
 	struct evhttp_request *http;
 	uint64_t question;
 	int64_t until_ms;
 };
 
-struct server {
+struct admin_server {
 	const struct config *config;
 	struct event_base *base;
 	struct web *web;
-	struct access *access;
+	struct auth *auth;
 	struct operations *operations;
 	struct live *live;
 	struct json_arena *arena;
@@ -67,92 +64,210 @@ struct server {
 	int stop_ticks;
 };
 
-/* ---- what goes on, and the console */
+/* ---- what goes on */
 
 static int may_look(void *context, struct evhttp_request *http)
 {
-	struct server *server = context;
-	struct request request = { .http = http, .is_asked = 1 };
+	struct admin_server *server = context;
+	struct admin_request request = { .http = http, .is_asked = 1 };
 
-	return request_access(&request, server->access, KEY_ROLE_MONITOR, NULL) == ACCESS_OK;
+	return request_auth(&request, server->auth, KEY_ROLE_MONITOR, NULL) == AUTH_OK;
 }
 
-/* The ids of campaigns that are asked for, "": none (malloc). NULL: it is answered. */
-static char *coupons_read(struct request *request)
+/*
+ * Answers /admin/v1/now with one sample of what goes on (`once`), and /admin/v1/live with one a
+ * second until the client leaves.
+ */
+static void on_live(struct admin_server *server, struct admin_request *request, int once)
 {
-	const char *query = request_query(request);
-	struct evkeyvalq pairs = { 0 };
+	struct evkeyvalq parameters;
 	const struct evkeyval *pair;
-	const char *coupons = "";
-	char *copy = NULL, detail[128] = "";
-
-	if (query && (strstr(query, "%00") || evhttp_parse_query_str(query, &pairs)))
-		snprintf(detail, sizeof(detail), "the query cannot be read");
-	TAILQ_FOREACH (pair, &pairs, next) {
-		if (strcmp(pair->key, "coupons") != 0)
-			snprintf(detail, sizeof(detail), "%.60s: there is no such parameter",
-				 pair->key);
-		coupons = pair->value;
-	}
-	if (*detail)
-		request_refuse(request, 400, detail);
-	else
-		copy = checked(strdup(coupons));
-	evhttp_clear_headers(&pairs);
-	return copy;
-}
-
-/* /now has it once, /live again and again. */
-static void on_live(struct server *server, struct request *request, int once)
-{
-	const char *why;
-	char *coupons;
+	const char *coupons = "", *why;
+	char detail[128] = "";
 	int status;
 
 	if (evhttp_request_get_command(request->http) != EVHTTP_REQ_GET) {
 		request_refuse_method(request, EVHTTP_REQ_GET);
 		return;
 	}
-	if (!request_admit(request, server->access, KEY_ROLE_MONITOR, NULL))
+	if (!request_admit(request, server->auth, KEY_ROLE_MONITOR, NULL))
 		return;
-	coupons = coupons_read(request);
-	if (!coupons)
+	if (request_parameters(request, &parameters))
 		return;
-	status = live_look(server->live, request->http, request->visitor.key, coupons, once, &why);
-	free(coupons);
-	if (status)
-		request_refuse(request, status, why);
+	TAILQ_FOREACH (pair, &parameters, next) {
+		if (strcmp(pair->key, "coupons") != 0)
+			snprintf(detail, sizeof(detail), "%.60s: there is no such parameter",
+				 pair->key);
+		coupons = pair->value;
+	}
+	if (*detail) {
+		request_refuse(request, 400, detail);
+	} else {
+		status = live_look(server->live, request->http, request->visitor.key, coupons, once,
+				   &why);
+		if (status)
+			request_refuse(request, status, why);
+	}
+	evhttp_clear_headers(&parameters);
 }
 
-static void on_page(struct request *request)
+/* ---- the pages of the console */
+
+/* Nothing comes from elsewhere, nothing is inline, and no other page shows it in a frame. */
+#define POLICY                                                                                  \
+	"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " \
+	"'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+static const char *type_of(const char *name)
 {
+	static const struct {
+		const char *end, *type;
+	} types[] = { { ".html", "text/html; charset=utf-8" },
+		      { ".css", "text/css; charset=utf-8" },
+		      { ".js", "text/javascript; charset=utf-8" },
+		      { ".svg", "image/svg+xml" } };
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (strcmp(strrchr(name, '.'), types[i].end) == 0)
+			return types[i].type;
+	check(!"a type of file that has no name");
+	return NULL;
+}
+
+/* Answers a path that has no other meaning: with a file of the console (console/), or with 404. */
+static void on_page(struct admin_request *request)
+{
+	struct evkeyvalq *headers = evhttp_request_get_output_headers(request->http);
+	const char *prefix = "/console/", *known = request_header(request, "If-None-Match"),
+		   *name = "";
+	const struct console_file *file = console_files;
+	struct evbuffer *body;
+	char tag[32];
+
 	if (request->changes) {
 		request->path = REQUEST_PATH_UNKNOWN;
 		request_refuse_method(request, EVHTTP_REQ_GET);
-	} else if (!console_answer(request->http, request->path))
+		return;
+	}
+	if (strcmp(request->path, "/") == 0)
+		name = "index.html";
+	else if (strncmp(request->path, prefix, strlen(prefix)) == 0)
+		name = request->path + strlen(prefix);
+	while (file->name && strcmp(file->name, name) != 0)
+		file++;
+	if (!file->name) {
 		request_refuse(request, 404,
 			       "there is no such path: see " ROUTE_PREFIX "/openapi.json");
+		return;
+	}
+
+	snprintf(tag, sizeof(tag), "\"%s\"", file->tag);
+	evhttp_add_header(headers, "ETag", tag);
+	evhttp_add_header(headers, "Cache-Control", "no-cache");
+	evhttp_add_header(headers, "Content-Security-Policy", POLICY);
+	evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+	evhttp_add_header(headers, "Referrer-Policy", "no-referrer");
+	evhttp_add_header(headers, "Cross-Origin-Opener-Policy", "same-origin");
+	if (known && strcmp(known, tag) == 0) {
+		evhttp_send_reply(request->http, HTTP_NOTMODIFIED, NULL, NULL);
+		return;
+	}
+	body = checked(evbuffer_new());
+	check(evbuffer_add_reference(body, file->text, strlen(file->text), NULL, NULL) == 0);
+	web_reply(request->http, 200, NULL, type_of(file->name), body);
+}
+
+/* ---- sessions of browsers */
+
+static cJSON *session_json(const struct visitor *visitor)
+{
+	cJSON *object = output_object();
+	char text[CLOCK_RFC3339_SIZE];
+
+	output_text(object, "key", visitor->key);
+	output_text(object, "role", visitor->roles & KEY_ROLE_ADMIN ? "admin" : "monitor");
+	output_text(object, "csrf_token", visitor->token);
+	output_text(object, "ends_at",
+		    visitor->ends_ms ? clock_rfc3339(visitor->ends_ms, text) : NULL);
+	return object;
+}
+
+/* `ends_ms` by the wall clock; 0: the browser forgets it at once. */
+static void cookie_set(struct admin_request *request, const char *value, int64_t ends_ms,
+		       int is_secure)
+{
+	int64_t seconds = ends_ms ? (ends_ms - clock_wall_ms()) / 1000 : 0;
+	char text[192];
+
+	snprintf(text, sizeof(text),
+		 SESSION_COOKIE "=%s; Path=/admin; Max-Age=%lld; HttpOnly; SameSite=Strict%s",
+		 value, (long long)seconds, is_secure ? "; Secure" : "");
+	request_header_add(request, "Set-Cookie", text);
+}
+
+/* A browser signs in with a key, is told who it is, and signs out. */
+static void on_session(struct admin_server *server, struct admin_request *request)
+{
+	int is_secure = web_tls(server->web) != NULL, answered;
+	enum evhttp_cmd_type method = evhttp_request_get_command(request->http);
+	char session[SESSION_TEXT_SIZE];
+	const cJSON *body, *key;
+	enum auth_answer answer;
+
+	if (method == EVHTTP_REQ_POST) {
+		body = request_body(request, server->arena, &answered);
+		if (answered)
+			return;
+		key = cJSON_GetObjectItemCaseSensitive(body, "key");
+		if (!cJSON_IsString(key) || cJSON_GetArraySize(body) != 1) {
+			request_refuse(request, 400,
+				       "the body must be {\"key\":\"…\"}, with an API key");
+			return;
+		}
+		answer = auth_session_begin(server->auth, key->valuestring, request->is_asked,
+					    session, &request->visitor);
+		json_arena_wipe(server->arena);
+		if (answer != AUTH_OK) {
+			request_refuse_auth(request, answer);
+			return;
+		}
+		cookie_set(request, session, request->visitor.ends_ms, is_secure);
+		request_reply_object(request, 200, session_json(&request->visitor));
+	} else if (!request->changes) {
+		if (request_admit(request, server->auth, 0, NULL))
+			request_reply_object(request, 200, session_json(&request->visitor));
+	} else if (method == EVHTTP_REQ_DELETE) {
+		if (!request_admit(request, server->auth, 0, NULL))
+			return;
+		if (request_cookie(request, session))
+			auth_session_end(server->auth, session);
+		cookie_set(request, "", 0, is_secure);
+		request_reply(request, 204, NULL);
+	} else {
+		request_refuse_method(request,
+				      EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_DELETE);
+	}
 }
 
 /* ---- what watches the program */
 
-/* Nobody needs a key for the one word; the rest names machines. */
-static void on_readyz(struct server *server, struct request *request)
+/* Tells everybody whether the program is ready, and why not only those with a key. */
+static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
-	int keys = access_is_ready(server->access), program = access(couponctl_path(), X_OK) == 0,
+	int keys = auth_is_ready(server->auth), program = access(couponctl_path(), X_OK) == 0,
 	    ready = keys && program && !server->stop_by_ms;
 	const struct tls *tls = web_tls(server->web);
-	enum access_answer answer = request_access(request, server->access, KEY_ROLE_MONITOR, NULL);
+	enum auth_answer answer = request_auth(request, server->auth, KEY_ROLE_MONITOR, NULL);
 	cJSON *object, *warnings;
 	char *text;
 
-	if (answer == ACCESS_NEW || answer == ACCESS_KNOWN) {
-		request_refuse_access(request, answer);
+	if (answer == AUTH_NEW || answer == AUTH_KNOWN) {
+		request_refuse_auth(request, answer);
 		return;
 	}
 	object = output_object();
 	output_bool(object, "ready", ready);
-	if (answer == ACCESS_OK) {
+	if (answer == AUTH_OK) {
 		output_text(object, "keys", keys ? "ok" : "no store answers about API keys");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
@@ -166,21 +281,6 @@ static void on_readyz(struct server *server, struct request *request)
 	cJSON_Delete(object);
 }
 
-static void on_metrics(struct server *server, struct request *request)
-{
-	struct child_counts counts = operations_count(server->operations);
-	struct evbuffer *body;
-
-	if (!request_admit(request, server->access, KEY_ROLE_MONITOR, NULL))
-		return;
-	metrics_set(METRIC_RUNNING, (int64_t)counts.running);
-	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
-	metrics_set(METRIC_SESSIONS, (int64_t)access_sessions_n(server->access));
-	body = checked(evbuffer_new());
-	metrics_prometheus(body);
-	web_reply(request->http, 200, NULL, EXPOSITION_TYPE, body);
-}
-
 static void on_tick(void *context, const struct tls *tls)
 {
 	(void)context;
@@ -188,23 +288,22 @@ static void on_tick(void *context, const struct tls *tls)
 	metrics_set(METRIC_TLS_TROUBLE, tls_trouble(tls) != NULL);
 }
 
-/* ---- requests */
-
-/* What evhttp lets pass, and others may understand otherwise. Returns whether it is answered. */
-static int is_ambiguous(struct request *request)
+static void on_metrics(struct admin_server *server, struct admin_request *request)
 {
-	const struct evkeyval *one;
-	int lengths_n = 0;
+	struct child_counts counts = operations_count(server->operations);
+	struct evbuffer *body;
 
-	TAILQ_FOREACH (one, evhttp_request_get_input_headers(request->http), next) {
-		lengths_n += strcasecmp(one->key, "Content-Length") == 0;
-	}
-	if (lengths_n <= 1 && !request_header(request, "Transfer-Encoding"))
-		return 0;
-	request_header_add(request, "Connection", "close");
-	request_refuse(request, 411, "a body needs one Content-Length, and no Transfer-Encoding");
-	return 1;
+	if (!request_admit(request, server->auth, KEY_ROLE_MONITOR, NULL))
+		return;
+	metrics_set(METRIC_RUNNING, (int64_t)counts.running);
+	metrics_set(METRIC_WAITING, (int64_t)counts.waiting);
+	metrics_set(METRIC_SESSIONS, (int64_t)auth_sessions_n(server->auth));
+	body = checked(evbuffer_new());
+	metrics_prometheus(body);
+	web_reply(request->http, 200, NULL, EXPOSITION_TYPE, body);
 }
+
+/* ---- requests */
 
 /* The rest of a path that begins with these segments, or NULL. */
 static const char *path_rest(const char *path, const char *begin)
@@ -215,11 +314,23 @@ static const char *path_rest(const char *path, const char *begin)
 										  : NULL;
 }
 
-static void request_answer(struct server *server, struct request *request)
+static void request_answer(struct admin_server *server, struct admin_request *request)
 {
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request->http)), *rest;
 	size_t len = path ? strlen(path) : 0;
+	const struct evkeyval *header;
+	int lengths_n = 0;
 
+	/* evhttp lets these pass, but a proxy in front of it may find another end of the body. */
+	TAILQ_FOREACH (header, evhttp_request_get_input_headers(request->http), next) {
+		lengths_n += strcasecmp(header->key, "Content-Length") == 0;
+	}
+	if (lengths_n > 1 || request_header(request, "Transfer-Encoding")) {
+		request_header_add(request, "Connection", "close");
+		request_refuse(request, 411,
+			       "a body needs one Content-Length, and no Transfer-Encoding");
+		return;
+	}
 	if (strlen(evhttp_request_get_uri(request->http)) > TARGET_BYTES_MAX) {
 		request_refuse(request, 414, "the path and the query have more than 16384 bytes");
 		return;
@@ -231,6 +342,7 @@ static void request_answer(struct server *server, struct request *request)
 			"/openapi.json");
 		return;
 	}
+
 	request->path = path = path ? path : "";
 	if (strcmp(path, "/healthz") == 0)
 		request_reply(request, 200, checked(strdup("{\"status\":\"ok\"}")));
@@ -240,9 +352,8 @@ static void request_answer(struct server *server, struct request *request)
 		on_metrics(server, request);
 	else if (server->stop_by_ms)
 		request_refuse(request, 503, "coupon-admin is stopping: nothing was done");
-	else if (strcmp(path, SESSION_PATH) == 0)
-		session_answer(request, server->access, server->arena,
-			       web_tls(server->web) != NULL);
+	else if (strcmp(path, "/admin/session") == 0)
+		on_session(server, request);
 	else if (strcmp(path, ROUTE_PREFIX "/now") == 0)
 		on_live(server, request, 1);
 	else if (strcmp(path, ROUTE_PREFIX "/live") == 0)
@@ -263,7 +374,7 @@ static void waiting_free(struct waiting *waiting)
 	free(waiting);
 }
 
-/* evhttp has left the request to us. */
+/* The client has gone while it waited, and evhttp has left the request to us. */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct waiting *waiting = context;
@@ -273,27 +384,28 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 	waiting_free(waiting);
 }
 
-/* `is_asked`: 0 when it has arrived; it may wait, and is begun again. */
-static void request_begin(struct server *server, struct evhttp_request *http, int is_asked)
+/*
+ * Answers a request, or lets it wait until the stores have told of keys: then it is begun again.
+ * `is_asked`, of struct credentials, is 0 when the request has arrived.
+ */
+static void request_begin(struct admin_server *server, struct evhttp_request *http, int is_asked)
 {
-	struct request request = { .http = http,
-				   .path = REQUEST_PATH_UNKNOWN,
-				   .changes = !(evhttp_request_get_command(http) &
-						(EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
-				   .begin_ms = clock_monotonic_ms(),
-				   .is_asked = is_asked };
+	struct admin_request request = { .http = http,
+					 .path = REQUEST_PATH_UNKNOWN,
+					 .changes = !(evhttp_request_get_command(http) &
+						      (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD)),
+					 .begin_ms = clock_monotonic_ms(),
+					 .is_asked = is_asked };
 	struct waiting *waiting;
 
-	if (!is_ambiguous(&request))
-		request_answer(server, &request);
+	request_answer(server, &request);
 	if (!request.asks)
 		return;
 	waiting = checked(calloc(1, sizeof(*waiting)));
 	waiting->server = server;
 	waiting->http = http;
-	waiting->question = access_ask(server->access, request.asks);
-	waiting->until_ms = request.begin_ms +
-			    (request.asks == ACCESS_KNOWN ? ASK_KNOWN_MS : ASK_MS);
+	waiting->question = auth_ask(server->auth, request.asks);
+	waiting->until_ms = request.begin_ms + (request.asks == AUTH_KNOWN ? ASK_KNOWN_MS : ASK_MS);
 	TAILQ_INSERT_TAIL(&server->waiting, waiting, next);
 	evhttp_connection_set_closecb(evhttp_request_get_connection(http), on_closed, waiting);
 	ticker_start(server->asking);
@@ -301,12 +413,12 @@ static void request_begin(struct server *server, struct evhttp_request *http, in
 
 static int on_ask_tick(void *context)
 {
-	struct server *server = context;
+	struct admin_server *server = context;
 	struct waiting *waiting = TAILQ_FIRST(&server->waiting), *next;
 
 	for (; waiting; waiting = next) {
 		struct evhttp_request *http = waiting->http;
-		int told = access_told(server->access, waiting->question);
+		int told = auth_told(server->auth, waiting->question);
 
 		next = TAILQ_NEXT(waiting, next);
 		if (told == 0 && clock_monotonic_ms() < waiting->until_ms)
@@ -323,10 +435,10 @@ static void on_request(struct evhttp_request *http, void *context)
 	request_begin(context, http, 0);
 }
 
-/* What this connection may not ask for, or a page of another site. */
+/* Refuses what this connection may not ask for, and what a page of another site has sent. */
 static void on_refused(struct evhttp_request *http, int status, const char *detail, void *context)
 {
-	struct request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
+	struct admin_request request = { .http = http, .path = REQUEST_PATH_UNKNOWN };
 
 	(void)context;
 	request_refuse(&request, status, detail);
@@ -334,10 +446,10 @@ static void on_refused(struct evhttp_request *http, int status, const char *deta
 
 /* ---- the end */
 
-/* Until what changes something has ended, and its reply has gone out. */
+/* Ends the loop when all changes have ended and their replies have gone out, or when it is late. */
 static int on_stop_tick(void *context)
 {
-	struct server *server = context;
+	struct admin_server *server = context;
 	size_t running = operations_count(server->operations).running;
 
 	if (running == 0 && ++server->stop_ticks < STOP_TICKS)
@@ -348,7 +460,7 @@ static int on_stop_tick(void *context)
 	return 0;
 }
 
-void server_stop(struct server *server)
+void server_stop(struct admin_server *server)
 {
 	struct child_counts counts = operations_count(server->operations);
 
@@ -361,16 +473,16 @@ void server_stop(struct server *server)
 	ticker_start(server->stopping);
 }
 
-struct server *server_new(struct event_base *base, int fd, const struct config *config)
+struct admin_server *server_new(struct event_base *base, int fd, const struct config *config)
 {
-	struct server *server = checked(calloc(1, sizeof(*server)));
+	struct admin_server *server = checked(calloc(1, sizeof(*server)));
 
 	server->config = config;
 	server->base = base;
 	server->arena = json_arena_new();
 	json_decimals_allow(server->arena);
-	server->access = access_start(config);
-	server->operations = operations_new(base, config, server->access, server->arena);
+	server->auth = auth_start(config);
+	server->operations = operations_new(base, config, server->auth, server->arena);
 	server->live = live_start(base, config, may_look, server);
 	TAILQ_INIT(&server->waiting);
 	server->asking = ticker_new(base, ASK_TICK_MS, on_ask_tick, server);
@@ -388,7 +500,7 @@ struct server *server_new(struct event_base *base, int fd, const struct config *
 	return server;
 }
 
-void server_free(struct server *server)
+void server_free(struct admin_server *server)
 {
 	struct waiting *waiting;
 
@@ -402,7 +514,7 @@ void server_free(struct server *server)
 	ticker_free(server->asking);
 	ticker_free(server->stopping);
 	web_free(server->web);
-	access_stop(server->access);
+	auth_stop(server->auth);
 	json_arena_free(server->arena);
 	free(server);
 }

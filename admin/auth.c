@@ -1,0 +1,499 @@
+/*
+ * The thread owns the connections to the stores. The keys and the sessions have one lock, which is
+ * never held while a store is waited for.
+ */
+#include "admin/auth.h"
+
+#include "admin/metrics.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log/log.h"
+#include "common/message/number.h"
+#include "common/postgres/postgres_session.h"
+#include "common/redis/redis_client.h"
+#include "common/thread.h"
+#include "embed.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVERY_MS 500
+#define ASKED_EVERY_MS 100 /* however many strangers ask */
+#define RECORDS_MAX 1000   /* in one statement */
+#define TIMEOUT_MS 3000
+#define SESSIONS_MAX 1000
+#define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
+#define SECRET_BYTES 32
+#define VERSION_FIELD "version"
+
+struct console_session {
+	unsigned char sha256[SHA256_DIGEST_LENGTH]; /* of what the cookie has */
+	char token[SESSION_TEXT_SIZE];
+	struct key_grant grant; /* .key NULL: the place is free */
+	int64_t begin_ms, seen_ms;
+	int64_t ends_ms; /* by the wall clock, for people */
+};
+
+struct auth {
+	const struct config *config;
+	struct thread thread;
+	pthread_mutex_t lock;
+	uint64_t asked_n;          /* questions by auth_ask() */
+	int asked_by_known;        /* one of them since the last look began: no pause */
+	uint64_t looked_n, told_n; /* the last one that a look has answered, and a store has */
+	struct keys *keys;
+	int64_t told_ms; /* when a store last told of all keys that are known; 0: never */
+	struct console_session sessions[SESSIONS_MAX];
+
+	/* The thread's. */
+	struct postgres *postgres;
+	struct redis_client *redis;
+	int redis_is_lost;
+	int64_t postgres_version, redis_version; /* up to which each has told; 0: nothing */
+};
+
+/* ---- the thread */
+
+static void record_take(struct auth *auth, const char *text, size_t len)
+{
+	enum keys_merged merged = keys_merge(auth->keys, text, len);
+
+	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
+		log_warn("key_record",
+			 LOG_S("error", merged == KEYS_FULL ? "there are too many keys"
+							    : "not of the form of a record"));
+}
+
+/* The store has told of all changes up to this number. Under the lock. */
+static void told(struct auth *auth, int64_t version)
+{
+	if (version >= auth->postgres_version && version >= auth->redis_version)
+		auth->told_ms = clock_monotonic_ms();
+}
+
+static void postgres_look(struct auth *auth)
+{
+	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
+	int again = 1;
+
+	while (again && (postgres_up(auth->postgres) || postgres_open(auth->postgres) == 0)) {
+		int64_t version = auth->postgres_version, counted;
+		int n = 0;
+		PGresult *rows = postgres_ask(auth->postgres, sql_query_key_news,
+					      POSTGRES_ARGUMENTS(postgres_number(version),
+								 postgres_number(RECORDS_MAX)),
+					      &patience);
+
+		if (!rows || PQntuples(rows) == 0) {
+			PQclear(rows);
+			return;
+		}
+		pthread_mutex_lock(&auth->lock);
+		counted = column_number(rows, 0, "counted");
+		for (int row = 0; counted >= version && row < PQntuples(rows); row++) {
+			const char *text = column_text(rows, row, "record");
+
+			if (!*text)
+				continue;
+			n++;
+			auth->postgres_version = column_number(rows, row, "version");
+			record_take(auth, text, strlen(text));
+		}
+		if (counted < version) { /* it was put back: all of it once more */
+			auth->postgres_version = 0;
+		} else if (n < RECORDS_MAX) {
+			auth->postgres_version = counted;
+			told(auth, counted);
+		}
+		pthread_mutex_unlock(&auth->lock);
+		again = n == RECORDS_MAX;
+		PQclear(rows);
+	}
+}
+
+static void redis_look(struct auth *auth)
+{
+	const char *hget[] = { "HGET", KEYS_KEY, VERSION_FIELD }, *all[] = { "HGETALL", KEYS_KEY };
+	redisReply *reply;
+	int64_t version = 0;
+
+	reply = redis_client_open(auth->redis) ? NULL : redis_client_call(auth->redis, 3, hget);
+	if (!reply && !auth->redis_is_lost) /* once, until it answers again */
+		log_warn("redis_lost", LOG_S("error", redis_client_error(auth->redis)));
+	auth->redis_is_lost = !reply;
+	if (reply && reply->type == REDIS_REPLY_STRING)
+		(void)id_parse(reply->str, reply->len, &version);
+	freeReplyObject(reply);
+	if (version == 0) /* it has lost its data, or never had any */
+		return;
+
+	reply = version == auth->redis_version ? NULL : redis_client_call(auth->redis, 2, all);
+	pthread_mutex_lock(&auth->lock);
+	if (reply && reply->type == REDIS_REPLY_ARRAY) {
+		auth->redis_version = 0;
+		for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+			const redisReply *field = reply->element[i], *value = reply->element[i + 1];
+
+			if (strcmp(field->str, VERSION_FIELD) != 0)
+				record_take(auth, value->str, value->len);
+			else if (id_parse(value->str, value->len, &auth->redis_version))
+				auth->redis_version = 0;
+		}
+	}
+	if (version == auth->redis_version)
+		told(auth, version);
+	pthread_mutex_unlock(&auth->lock);
+	freeReplyObject(reply);
+}
+
+static void *run(void *data)
+{
+	struct auth *auth = data;
+
+	while (!auth->thread.stops) {
+		int64_t begin_ms = clock_monotonic_ms(), looked_ms, next_ms;
+		uint64_t asked_n;
+
+		pthread_mutex_lock(&auth->lock);
+		asked_n = auth->asked_n;
+		auth->asked_by_known = 0;
+		pthread_mutex_unlock(&auth->lock);
+		redis_look(auth);
+		postgres_look(auth);
+		pthread_mutex_lock(&auth->lock);
+		auth->looked_n = asked_n;
+		if (auth->told_ms >= begin_ms)
+			auth->told_n = asked_n;
+		pthread_mutex_unlock(&auth->lock);
+
+		/* A question brings the next look forward. */
+		looked_ms = clock_monotonic_ms();
+		do {
+			pthread_mutex_lock(&auth->lock);
+			next_ms = looked_ms + (auth->asked_by_known             ? 0
+					       : auth->asked_n > auth->looked_n ? ASKED_EVERY_MS
+										: EVERY_MS);
+			pthread_mutex_unlock(&auth->lock);
+			if (clock_monotonic_ms() >= next_ms)
+				break;
+			thread_pause(&auth->thread, next_ms, NULL, 0);
+		} while (!auth->thread.stops);
+	}
+	return NULL;
+}
+
+struct auth *auth_start(const struct config *config)
+{
+	struct auth *auth = checked(calloc(1, sizeof(*auth)));
+
+	auth->config = config;
+	auth->keys = keys_new();
+	check(pthread_mutex_init(&auth->lock, NULL) == 0);
+	auth->redis = redis_client_new(config->redis_url, NULL);
+	auth->postgres = postgres_new(
+		&(struct postgres_options){ .url = config->database_url,
+					    .application_name = "coupon-admin",
+					    .connect_timeout_ms = TIMEOUT_MS,
+					    .statement_timeout_ms = TIMEOUT_MS,
+					    .lost_event = "database_lost",
+					    .unreachable_event = "database_lost",
+					    .refused_event = "lookup_failed" });
+	thread_start(&auth->thread, run, auth);
+	return auth;
+}
+
+void auth_stop(struct auth *auth)
+{
+	thread_stop(&auth->thread);
+	postgres_free(auth->postgres);
+	redis_client_free(auth->redis);
+	keys_free(auth->keys);
+	pthread_mutex_destroy(&auth->lock);
+	OPENSSL_cleanse(auth, sizeof(*auth));
+	free(auth);
+}
+
+uint64_t auth_ask(struct auth *auth, enum auth_answer why)
+{
+	uint64_t question;
+
+	pthread_mutex_lock(&auth->lock);
+	question = ++auth->asked_n;
+	auth->asked_by_known |= why == AUTH_KNOWN;
+	pthread_mutex_unlock(&auth->lock);
+	thread_wake(&auth->thread);
+	return question;
+}
+
+int auth_told(struct auth *auth, uint64_t question)
+{
+	int told;
+
+	pthread_mutex_lock(&auth->lock);
+	told = auth->told_n >= question ? 1 : auth->looked_n >= question ? -1 : 0;
+	pthread_mutex_unlock(&auth->lock);
+	return told;
+}
+
+/* ---- what is presented; all under the lock */
+
+static int knows_keys(const struct auth *auth)
+{
+	return auth->told_ms &&
+	       clock_monotonic_ms() - auth->told_ms <= auth->config->keys_stale_s * 1000;
+}
+
+static enum auth_answer key_find(struct auth *auth, const char *text, int is_asked,
+				 struct key_grant *grant)
+{
+	enum key_verdict verdict = keys_find(auth->keys, text, strlen(text), clock_wall_ms(),
+					     grant);
+	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
+
+	if ((verdict != KEY_FORM && !knows_keys(auth)) || (is_new && is_asked < 0))
+		return AUTH_UNAVAILABLE;
+	if (verdict == KEY_GOOD)
+		return is_asked ? AUTH_OK : AUTH_KNOWN;
+	if (is_new && is_asked == 0)
+		return AUTH_NEW;
+	metrics_add(METRIC_KEYS_REFUSED, 1);
+	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
+	return AUTH_NOBODY;
+}
+
+static int session_is_over(const struct auth *auth, const struct console_session *session,
+			   int64_t now_ms)
+{
+	return now_ms - session->begin_ms >= auth->config->admin_session_s * 1000 ||
+	       now_ms - session->seen_ms >= SESSION_IDLE_S * 1000LL;
+}
+
+static struct console_session *session_find(struct auth *auth, const char *text)
+{
+	unsigned char sha256[SHA256_DIGEST_LENGTH];
+	int64_t now_ms = clock_monotonic_ms();
+
+	SHA256((const unsigned char *)text, strlen(text), sha256);
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		struct console_session *session = &auth->sessions[i];
+
+		if (session->grant.key &&
+		    CRYPTO_memcmp(sha256, session->sha256, sizeof(sha256)) == 0)
+			return session_is_over(auth, session, now_ms) ? NULL : session;
+	}
+	return NULL;
+}
+
+/* The session with this token: it has not ended since. */
+static int session_goes_on(const struct auth *auth, const char *token)
+{
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		const struct console_session *session = &auth->sessions[i];
+
+		if (session->grant.key &&
+		    CRYPTO_memcmp(token, session->token, sizeof(session->token)) == 0)
+			return !session_is_over(auth, session, clock_monotonic_ms());
+	}
+	return 0;
+}
+
+static enum auth_answer session_check(struct auth *auth, const struct credentials *credentials,
+				      int is_change, struct console_session **found)
+{
+	struct console_session *session = session_find(auth, credentials->session);
+	const char *token = credentials->token ? credentials->token : "";
+
+	if (!session)
+		return AUTH_NOBODY;
+	if (!knows_keys(auth))
+		return AUTH_UNAVAILABLE;
+	if (key_grant_check(&session->grant, clock_wall_ms()) != KEY_GOOD) {
+		OPENSSL_cleanse(session, sizeof(*session));
+		return AUTH_NOBODY;
+	}
+	if (is_change && (strlen(token) != strlen(session->token) ||
+			  CRYPTO_memcmp(token, session->token, strlen(token)) != 0))
+		return AUTH_UNPROVED;
+	if (!credentials->is_asked)
+		return AUTH_KNOWN;
+	session->seen_ms = clock_monotonic_ms();
+	*found = session;
+	return AUTH_OK;
+}
+
+/* An admin may do what a monitor may. */
+static int is_allowed(const struct api_key *key, unsigned role, const struct auth_about *about)
+{
+	int64_t id;
+
+	if (!(key->roles & (KEY_ROLE_ADMIN | (role == KEY_ROLE_ADMIN ? 0 : KEY_ROLE_MONITOR))))
+		return 0;
+	if (role == 0 || !key->coupons)
+		return 1;
+	if (!about || (!about->coupon && !about->budget))
+		return 0;
+	if (about->coupon &&
+	    (id_parse(about->coupon, strlen(about->coupon), &id) || !key_has_coupon(key, id)))
+		return 0;
+	return !about->budget || key_has_budget(key, about->budget);
+}
+
+static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
+			const struct console_session *session)
+{
+	memset(visitor, 0, sizeof(*visitor));
+	memcpy(visitor->key, grant->key->id, sizeof(visitor->key));
+	visitor->roles = grant->key->roles;
+	visitor->grant = *grant;
+	if (!session)
+		return;
+	memcpy(visitor->token, session->token, sizeof(visitor->token));
+	visitor->ends_ms = session->ends_ms;
+}
+
+enum auth_answer auth_check(struct auth *auth, const struct credentials *credentials, unsigned role,
+			    const struct auth_about *about, int is_change, struct visitor *visitor)
+{
+	enum auth_answer answer = AUTH_NOBODY;
+	struct console_session *session = NULL;
+	struct key_grant grant = { 0 };
+
+	pthread_mutex_lock(&auth->lock);
+	if (credentials->key)
+		answer = key_find(auth, credentials->key, credentials->is_asked, &grant);
+	else if (credentials->session)
+		answer = session_check(auth, credentials, is_change, &session);
+	if (answer == AUTH_OK) {
+		visitor_set(visitor, session ? &session->grant : &grant, session);
+		if (!is_allowed(visitor->grant.key, role, about))
+			answer = AUTH_FORBIDDEN;
+	}
+	pthread_mutex_unlock(&auth->lock);
+	return answer;
+}
+
+enum auth_answer auth_check_again(struct auth *auth, struct visitor *visitor, unsigned role,
+				  const struct auth_about *about)
+{
+	enum auth_answer answer = AUTH_OK;
+
+	pthread_mutex_lock(&auth->lock);
+	if (!knows_keys(auth))
+		answer = AUTH_UNAVAILABLE;
+	else if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
+		 (*visitor->token && !session_goes_on(auth, visitor->token)))
+		answer = AUTH_NOBODY;
+	else if (!is_allowed(visitor->grant.key, role, about))
+		answer = AUTH_FORBIDDEN;
+	pthread_mutex_unlock(&auth->lock);
+	return answer;
+}
+
+size_t auth_sessions_n(struct auth *auth)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&auth->lock);
+	for (size_t i = 0; i < SESSIONS_MAX; i++)
+		n += auth->sessions[i].grant.key &&
+		     !session_is_over(auth, &auth->sessions[i], clock_monotonic_ms());
+	pthread_mutex_unlock(&auth->lock);
+	return n;
+}
+
+int auth_is_ready(struct auth *auth)
+{
+	int ready;
+
+	pthread_mutex_lock(&auth->lock);
+	ready = knows_keys(auth);
+	pthread_mutex_unlock(&auth->lock);
+	return ready;
+}
+
+/* ---- sessions */
+
+/*
+ * A place for a session of the key: a free one, or that of its session that was not used for
+ * longest, if it has SESSIONS_OF_KEY_MAX. Where none is free, that which was not used for longest
+ * of the key that has most: one that comes by ends no session of those who have few.
+ */
+static struct console_session *session_place(struct auth *auth, const struct api_key *key)
+{
+	int64_t now_ms = clock_monotonic_ms();
+	struct console_session *place = NULL, *own = NULL, *worst = NULL;
+	size_t own_n = 0, worst_n = 0;
+
+	for (size_t i = 0; i < SESSIONS_MAX; i++) {
+		struct console_session *session = &auth->sessions[i];
+		size_t of_key_n = 0;
+
+		if (!session->grant.key || session_is_over(auth, session, now_ms)) {
+			place = place ? place : session;
+			continue;
+		}
+		if (session->grant.key == key) {
+			own_n++;
+			if (!own || session->seen_ms < own->seen_ms)
+				own = session;
+		}
+		for (size_t j = 0; place == NULL && j < SESSIONS_MAX; j++)
+			of_key_n += auth->sessions[j].grant.key == session->grant.key;
+		if (of_key_n > worst_n ||
+		    (of_key_n == worst_n && worst && session->seen_ms < worst->seen_ms)) {
+			worst = session;
+			worst_n = of_key_n;
+		}
+	}
+	if (own_n >= SESSIONS_OF_KEY_MAX)
+		return own;
+	return place ? place : worst;
+}
+
+static void random_text(char text[SESSION_TEXT_SIZE])
+{
+	unsigned char bytes[SECRET_BYTES];
+
+	randombytes_buf(bytes, sizeof(bytes));
+	sodium_bin2base64(text, SESSION_TEXT_SIZE, bytes, sizeof(bytes),
+			  sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+}
+
+enum auth_answer auth_session_begin(struct auth *auth, const char *key, int is_asked,
+				    char session[SESSION_TEXT_SIZE], struct visitor *visitor)
+{
+	struct console_session *place;
+	struct key_grant grant;
+	enum auth_answer answer;
+
+	pthread_mutex_lock(&auth->lock);
+	answer = key_find(auth, key, is_asked, &grant);
+	if (answer == AUTH_OK && !is_allowed(grant.key, 0, NULL))
+		answer = AUTH_FORBIDDEN;
+	if (answer == AUTH_OK) {
+		place = session_place(auth, grant.key);
+		random_text(session);
+		random_text(place->token);
+		SHA256((const unsigned char *)session, strlen(session), place->sha256);
+		place->grant = grant;
+		place->begin_ms = place->seen_ms = clock_monotonic_ms();
+		place->ends_ms = clock_wall_ms() + auth->config->admin_session_s * 1000;
+		visitor_set(visitor, &grant, place);
+	}
+	pthread_mutex_unlock(&auth->lock);
+	return answer;
+}
+
+void auth_session_end(struct auth *auth, const char *text)
+{
+	struct console_session *session;
+
+	pthread_mutex_lock(&auth->lock);
+	session = session_find(auth, text);
+	if (session)
+		OPENSSL_cleanse(session, sizeof(*session));
+	pthread_mutex_unlock(&auth->lock);
+}
