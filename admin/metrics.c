@@ -15,10 +15,10 @@ static const char *const results[] = { [RESULT_DONE] = "done",
 
 void metrics_count_result(int status)
 {
-	enum result result = status < 400    ? RESULT_DONE
-			     : status < 500  ? RESULT_REFUSED
-			     : status == 503 ? RESULT_UNAVAILABLE
-					     : RESULT_FAILED;
+	enum command_result result = status < 400    ? RESULT_DONE
+				     : status < 500  ? RESULT_REFUSED
+				     : status == 503 ? RESULT_UNAVAILABLE
+						     : RESULT_FAILED;
 
 	metrics_add(METRIC_RESULTS + result, 1);
 }

@@ -3,14 +3,20 @@
 
 #include "common/serve/metrics.h"
 
-enum result { RESULT_DONE, RESULT_REFUSED, RESULT_UNAVAILABLE, RESULT_FAILED, RESULT_COUNT };
+enum command_result {
+	RESULT_DONE,
+	RESULT_REFUSED,
+	RESULT_UNAVAILABLE,
+	RESULT_FAILED,
+	RESULT_COUNT
+};
 
 enum metric {
 #define METRIC(id, text, kind, about) id,
 #include "admin/metric_table.h"
 #undef METRIC
 	METRIC_COUNT,
-	METRIC_RESULTS = METRIC_COUNT, /* from here on: by enum result */
+	METRIC_RESULTS = METRIC_COUNT, /* from here on: by enum command_result */
 	METRIC_PLACES = METRIC_RESULTS + RESULT_COUNT
 };
 

@@ -1,7 +1,8 @@
 /*
  * couponctl lock: runs a command under a lock, as flock(1) does, but between machines. The command
  * is a child process. Signals that end or steer a program are passed on to the child, except those
- * of a terminal, which the child gets by itself. The child gets SIGTERM when this process dies.
+ * of a terminal, which the child gets by itself; while the lock is waited for, they end this
+ * process. The child gets SIGTERM when this process dies.
  */
 #include "lock/lock.h"
 
@@ -32,13 +33,17 @@ static const int passed_on[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGU
 
 static sigset_t signals_before;
 
-static void signals_fill(sigset_t *set)
+/* What words_run() waits for. `passes`: also what it passes on. */
+static sigset_t signals_set(int passes)
 {
-	sigemptyset(set);
-	sigaddset(set, SIGCHLD);
-	sigaddset(set, LOST);
-	for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
-		sigaddset(set, passed_on[i]);
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, LOST);
+	for (size_t i = 0; passes && i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+		sigaddset(&set, passed_on[i]);
+	return set;
 }
 
 /*
@@ -50,7 +55,7 @@ static int words_run(char **words)
 	pid_t parent = getpid(), child;
 	int how, is_missing;
 	siginfo_t info;
-	sigset_t set;
+	const sigset_t set = signals_set(1);
 
 	fflush(NULL);
 	child = fork();
@@ -68,7 +73,6 @@ static int words_run(char **words)
 		_exit(is_missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
 	}
 
-	signals_fill(&set);
 	while (waitpid(child, &how, WNOHANG) != child) {
 		if (sigwaitinfo(&set, &info) < 0)
 			continue;
@@ -92,6 +96,7 @@ static void on_lost(void *context, const char *name)
 static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
 		      const struct lock_options *options)
 {
+	const sigset_t set = signals_set(1);
 	struct lock *lock;
 	char fence[24];
 	int status, is_held;
@@ -110,6 +115,7 @@ static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
 		return STATUS_UNAVAILABLE;
 	}
 
+	check(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
 	snprintf(fence, sizeof(fence), "%lld", (long long)lock_fence(lock));
 	setenv("COUPON_LOCK_NAME", ctl->args.argument, 1);
 	setenv("COUPON_LOCK_FENCE", fence, 1);
@@ -171,8 +177,9 @@ static int lock_run(struct ctl *ctl)
 			  "WITH_ZOOKEEPER=1 has it");
 	/* Some callers ignore SIGCHLD: then waitpid() would not report the end of the child. */
 	signal(SIGCHLD, SIG_DFL);
-	signals_fill(&set);
-	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0); /* before any other thread */
+	/* The others are not blocked before the lock is taken: they end a process that waits. */
+	set = signals_set(0);
+	check(sigprocmask(SIG_BLOCK, &set, &signals_before) == 0);
 	status = locked_run(owner, ctl, &options);
 	lock_owner_free(owner);
 	return status;

@@ -98,6 +98,20 @@ def test_signals_are_passed_on(stack, name, number):
     assert lock_run(stack, name, "--wait", "fail", "--", "true")[0] == 0
 
 
+def has_socket(process):
+    folder = f"/proc/{process.pid}/fd"
+    return any(os.readlink(f"{folder}/{fd}").startswith("socket:") for fd in os.listdir(folder))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_one_that_waits(stack, agent, store, name, number):
+    agent().fence(name)
+    process = lock_start(stack, name, "--backend", store, "--", "echo", "ran")
+    wait_until(lambda: has_socket(process))
+    process.send_signal(number)
+    assert process.communicate(timeout=120)[0] == "" and process.returncode == -number
+
+
 def test_the_command_ends_with_its_lock(stack, name, redis_client):
     process = lock_start(stack, name, "--lease", 300, "--", "sh", "-c", "echo in; exec sleep 20")
     assert process.stdout.readline() == "in\n"

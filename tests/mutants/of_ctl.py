@@ -7,6 +7,15 @@ IMPORT = "tests/e2e/test_e2e_codes_import.py::"
 
 MUTANTS = [
     mutant(
+        "commands",
+        "the signal that ends one that waits for a lock",
+        "ctl/cmd_lock.c",
+        "set = signals_set(0);",
+        "set = signals_set(1);",
+        "tests/e2e/test_e2e_lock_command.py::test_a_signal_ends_one_that_waits",
+        waits=True,
+    ),
+    mutant(
         "P5",
         "the number of columns of each row",
         "ctl/table.c",
