@@ -178,7 +178,7 @@ static void ends_write(struct distribution *one)
 {
 	for (uint32_t i = 0; i < one->list.n; i++) {
 		const struct listed *user = &one->list.users[i];
-		const char *text = list_text(&one->list, i), *message = end_text(user->end);
+		const char *text = list_text(&one->list, i), *message;
 		char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
 		struct text_buffer shown = { 0 };
 
@@ -189,6 +189,7 @@ static void ends_write(struct distribution *one)
 		one->refused_n++;
 		if (sheet_failed(&one->refused))
 			continue;
+		message = end_text(user->end);
 		if (user->end == END_INVALID) {
 			user_id_why(text, user->len, why);
 			message = why;
