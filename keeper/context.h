@@ -58,7 +58,7 @@ struct keeper_context {
 	char run_id[REDIS_RUN_ID_SIZE];
 	/* from when gateways could connect to this Redis process, and its term began; monotonic */
 	int64_t run_since_ms, term_since_ms;
-	/* gateways have reported to it what they have seen, or have had the time: keeper_stores.h */
+	/* gateways have reported what they have seen, or had the time: keeper_stores.h */
 	int may_open;
 	struct keeper_memory memory[KEEPER_MEMORY_N];
 };

@@ -46,7 +46,7 @@ enum coupon_key {
 #define CHANGES_KEY "couponmq:changes"             /* hash: a copy of the table change_count */
 #define CHANGES_USES_KEY "{couponmq:changes}:uses" /* list: lua/uses.lua */
 #define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
-#define GATEWAYS_NEWS "news"             /* its field: the number of the last change (gateway/store_checks.h) */
+#define GATEWAYS_NEWS "news"             /* its field: the number of the last change (presence.h) */
 #define KNOWS_KEY "couponmq:knows" /* hash: gateway to the numbers up to which it knows changes */
 #define UNCOPIED_KEY "couponmq:uncopied"  /* hash: gateway to receives that Redis lacks */
 #define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */

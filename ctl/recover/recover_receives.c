@@ -296,7 +296,7 @@ static int rejected_parse(struct slot *slot, char reason[REASON_SIZE], const cha
 	memcpy(reason, text, len);
 	reason[len] = '\0';
 	text += len + 1;
-	/* Another reason is of a later version; lua/slot_free.lua gives one that settling does not. */
+	/* Another is of a later version; lua/slot_free.lua gives one that settling does not. */
 	if (!reason_find(reason) && strcmp(reason, "void_kept") != 0)
 		return -1;
 	return user_id_parse(&slot->user, text, strlen(text));

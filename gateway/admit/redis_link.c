@@ -357,8 +357,8 @@ static int on_tick(void *context)
 	} else if (link->state == LINK_CONNECTING &&
 		   now_ms - link->since_ms > link->options.timeout_ms << link->late_n) {
 		/*
-		 * When many processes connect at once, breaking attempts off and repeating them only
-		 * adds to the load, so the next one has more time.
+		 * When many processes connect at once, breaking attempts off and repeating them
+		 * only adds to the load, so the next one has more time.
 		 */
 		if (link->since_ms >= 0 && link->late_n < LATE_DOUBLINGS_MAX)
 			link->late_n++;

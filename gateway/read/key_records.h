@@ -1,8 +1,8 @@
 /*
  * Reads API keys from both stores: whether there is something new, twice a second and when
- * PostgreSQL notifies of a change, and then what. Each store tells what it has; the gateway believes
- * the higher version of each record. A store that is behind the other, because it was put back or
- * has lost its data, tells nothing final. Event-loop thread only.
+ * PostgreSQL notifies of a change, and then what. Each store tells what it has; the gateway
+ * believes the higher version of each record. A store that is behind the other, because it was put
+ * back or has lost its data, tells nothing final. Event-loop thread only.
  */
 #pragma once
 

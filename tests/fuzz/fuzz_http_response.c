@@ -10,7 +10,7 @@
 
 #define BODY_MOST 4096
 
-/* Feeds pieces of at most `most` bytes, each from heap memory of its own. As http_response_feed(). */
+/* Feeds pieces of at most `most` bytes, each from its own heap memory, as http_response_feed(). */
 static long feed(struct http_response *reply, const uint8_t *data, size_t size, size_t most)
 {
 	long taken = 0;

@@ -23,7 +23,9 @@ MUTANTS = [
         "P12",
         "what Redis has, before a use is answered",
         "worker/work_uses.c",
-        '\tif (strcmp(word, "ok") != 0) {\n\t\tsettler->due_ms = now_ms + backoff_ms(&settler->backoff);\n\t\treturn;\n\t}\n',
+        '\tif (strcmp(word, "ok") != 0) {\n'
+        "\t\tsettler->due_ms = now_ms + backoff_ms(&settler->backoff);\n"
+        "\t\treturn;\n\t}\n",
         "",
         "tests/e2e/test_e2e_use_worker.py::test_killed_between_commit_and_redis",
     ),
