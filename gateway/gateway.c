@@ -26,7 +26,6 @@
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/read/status.h"
-#include "gateway/outbox_copies.h"
 #include "gateway/presence.h"
 #include "gateway/store_checks.h"
 #include "gateway/publish/use_requests.h"
@@ -634,7 +633,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	admission_port.redis = gateway->redis;
 	gateway->outbox = (struct outbox_copies){ .redis = gateway->redis,
 						  .replicas = gateway->replicas,
-						  .presence = &gateway->presence };
+						  .comparison = &gateway->comparisons[0] };
 	gateway->copies = outbox_copies_new(&gateway->outbox);
 	gateway->waiters = waiters_new(&waiters_port, config->issued_timeout_ms);
 	gateway->uses = use_requests_new(&uses_port, config, gateway->waiters);

@@ -162,41 +162,14 @@ static void processes_signal(const struct processes *processes, int signal)
 	}
 }
 
-/* Returns 0, or 1 when a process had to be killed. */
-static int processes_stop(struct processes *processes)
-{
-	int64_t drain_ms = processes->config->drain_s * 1000,
-		wait_ms = processes->config->stop_wait_s * 1000, left_ms;
-	int64_t until_ms = clock_monotonic_ms() + drain_ms + STOP_GRACE_MS + wait_ms;
-	int killed = 0, signals = 1, signal;
-
-	/* Once the processes have closed theirs as well, connections are refused. */
-	close(processes->sockets->api[0]);
-	close(processes->sockets->http);
-	processes_signal(processes, SIGTERM);
-	while (processes_reap(processes, 1) > 0) {
-		left_ms = until_ms - clock_monotonic_ms();
-		if (left_ms <= 0 && !killed) {
-			processes_signal(processes, SIGKILL);
-			killed = 1;
-		}
-		signal = signal_wait(processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
-		if (signal != SIGTERM && signal != SIGINT)
-			continue;
-		signals++;
-		until_ms = clock_monotonic_ms() + STOP_GRACE_MS + (signals < 3 ? wait_ms : 0);
-		processes_signal(processes, signals < 3 ? GATEWAY_FINISH : GATEWAY_GIVE_UP);
-	}
-	return killed;
-}
-
 /* Runs until SIGTERM or SIGINT. Returns the exit status: 1 when a process had to be killed. */
 static int processes_run(const struct config *config, const struct gateway_sockets *sockets)
 {
 	struct processes processes = { .n = (size_t)config->processes,
 				       .config = config,
 				       .sockets = sockets };
-	int signal = 0;
+	int64_t stop_wait_ms = config->stop_wait_s * 1000, until_ms, left_ms;
+	int killed = 0, signals = 1, signal = 0;
 
 	check(processes.n <= PROCESSES_MAX);
 	/* Blocked from here on: a signal stays pending until sigtimedwait(). */
@@ -212,7 +185,26 @@ static int processes_run(const struct config *config, const struct gateway_socke
 		if (signal == SIGHUP)
 			processes_signal(&processes, SIGHUP);
 	}
-	return processes_stop(&processes);
+
+	/* Once the processes have closed theirs as well, connections are refused. */
+	close(sockets->api[0]);
+	close(sockets->http);
+	processes_signal(&processes, SIGTERM);
+	until_ms = clock_monotonic_ms() + config->drain_s * 1000 + STOP_GRACE_MS + stop_wait_ms;
+	while (processes_reap(&processes, 1) > 0) {
+		left_ms = until_ms - clock_monotonic_ms();
+		if (left_ms <= 0 && !killed) {
+			processes_signal(&processes, SIGKILL);
+			killed = 1;
+		}
+		signal = signal_wait(&processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
+		if (signal != SIGTERM && signal != SIGINT)
+			continue;
+		signals++;
+		until_ms = clock_monotonic_ms() + STOP_GRACE_MS + (signals < 3 ? stop_wait_ms : 0);
+		processes_signal(&processes, signals < 3 ? GATEWAY_FINISH : GATEWAY_GIVE_UP);
+	}
+	return killed;
 }
 
 #define DESCRIPTORS_OF_SERVICES 200 /* and of the process itself */

@@ -87,16 +87,6 @@ static void on_mark(void *context, const redisReply *reply)
 	presence->again_ms = now_ms + ROW_AGAIN_MS;
 }
 
-/*
- * The copy of the comparison was read over the new connection: a Redis of others gets no reports.
- */
-int presence_may_report(const struct presence *presence)
-{
-	return presence->comparison->redis_connects == redis_pool_connects(presence->redis) &&
-	       redis_pool_connects(presence->redis) > 0 &&
-	       presence->comparison->relation != RELATION_FOREIGN;
-}
-
 static void on_reported(void *context, const redisReply *reply)
 {
 	struct presence *presence = context;
@@ -272,7 +262,7 @@ static void on_uncopied(void *context, const redisReply *reply)
 
 static int report_is_due(const struct presence *presence, int64_t now_ms)
 {
-	return presence_may_report(presence) &&
+	return comparison_allows_telling(presence->comparison) &&
 	       (presence->redis_connects != redis_pool_connects_n(presence->redis) ||
 		(presence->report == REPORT_FAILED && now_ms >= presence->again_ms));
 }
@@ -316,7 +306,7 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 		admission_report_begin(presence->admission);
 	}
 
-	if (now_ms >= presence->refused_ms && presence_may_report(presence)) {
+	if (now_ms >= presence->refused_ms && comparison_allows_telling(presence->comparison)) {
 		presence->refused_ms = now_ms + REFUSED_MS;
 		refused_tell(presence);
 		/* Each time while there are some: Redis may have lost the number with its data. */
@@ -329,7 +319,7 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 		presence->uncopied = uncopied;
 	}
 
-	if (presence_may_report(presence)) {
+	if (comparison_allows_telling(presence->comparison)) {
 		if (!presence->is_looking) {
 			presence->is_looking = 1;
 			redis_pool_query(presence->redis, 4, look, on_mark_read, presence);
@@ -371,7 +361,7 @@ int presence_leave(struct presence *presence, int64_t now_ms)
 
 	if (presence->leave_ms == 0) {
 		presence->leave_ms = now_ms + LEAVE_MS;
-		if (presence_may_report(presence)) {
+		if (comparison_allows_telling(presence->comparison)) {
 			refused_tell(presence);
 			for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 				const char *hdel[] = { "HDEL", keys[i], presence->id };

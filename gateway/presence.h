@@ -93,11 +93,6 @@ int presence_is_busy(const struct presence *presence, int64_t now_ms); /* the ne
 void presence_report(struct presence *presence, int64_t coupon, int64_t generation, int64_t seq,
 		     int is_recent);
 
-/*
- * Whether Redis may be told of accepted receives: it does not belong to another installation, as
- * read over the present connection.
- */
-int presence_may_report(const struct presence *presence);
 /* Whether requests may be decided. */
 int presence_may_issue(const struct presence *presence, int64_t now_ms);
 /* At the end, when nothing is left to do. Returns whether it has left; it is called until then. */

@@ -1,13 +1,15 @@
 /*
  * What the gateway checks of the stores, over each new connection and once in a while: whether
- * PostgreSQL and Redis belong together, and whether they keep what they are told. Event-loop thread
- * only.
+ * PostgreSQL and Redis belong together, whether they keep what they are told, and whether Redis has
+ * the batches that RabbitMQ has not confirmed. Event-loop thread only.
  */
 #pragma once
 
 #include "common/changes.h"
 #include "common/program/weak_settings.h"
+#include "coupon/copies.h"
 #include "gateway/admit/redis_pool.h"
+#include "gateway/admit/replicas.h"
 #include "gateway/read/lookup.h"
 
 /*
@@ -45,6 +47,11 @@ void comparison_tick(struct comparison *comparison, int64_t now_ms);
 
 /* Whether a connection waits for its first comparison. */
 int comparison_is_due(const struct comparison *comparison);
+/*
+ * Whether Redis may be told of accepted receives: it does not belong to another installation, as
+ * read over the present connection.
+ */
+int comparison_allows_telling(const struct comparison *comparison);
 
 /* Reads the settings that promises depend on, over each new connection and once a minute. */
 struct weak_settings {
@@ -61,3 +68,17 @@ struct weak_settings {
 };
 
 void weak_settings_tick(struct weak_settings *settings, int64_t now_ms);
+
+/*
+ * Asks Redis which unconfirmed batches it has in the outbox, and writes those again that it has
+ * lost (coupon/copies.h). What Redis alone has counts when its replicas have it.
+ */
+struct outbox_copies {
+	struct redis_pool *redis;
+	struct replicas *replicas;           /* NULL: none are waited for */
+	const struct comparison *comparison; /* whether Redis may be asked and told */
+	struct copies *copies;               /* its own */
+};
+
+/* The parts are lent. */
+struct copies *outbox_copies_new(struct outbox_copies *outbox);

@@ -10,7 +10,6 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/program/weak_settings.h"
-#include "common/rabbit/cluster.h"
 #include "common/rabbit/topology.h"
 #include "common/serve/web.h"
 #include "common/thread.h"

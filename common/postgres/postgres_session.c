@@ -476,28 +476,6 @@ static int results_read(struct postgres *postgres)
 
 #define UNMIGRATED_TEXT "the database is not migrated to this version, run couponctl migrate: "
 
-/* Takes the failure of the statement, if it has failed. */
-static void failure_read(struct postgres *postgres)
-{
-	ExecStatusType status = PQresultStatus(postgres->result);
-	char why[WHY_SIZE];
-	const char *sqlstate;
-	int is_unmigrated;
-
-	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY)
-		return;
-	sqlstate = PQresultErrorField(postgres->result, PG_DIAG_SQLSTATE);
-	postgres->failure = postgres_classify(sqlstate);
-	sqlstate = sqlstate ? sqlstate : "";
-	snprintf(postgres->sqlstate, sizeof(postgres->sqlstate), "%s", sqlstate);
-	/* No such table, column or function: all statements are those of the program. */
-	is_unmigrated = strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42703") == 0 ||
-			strcmp(sqlstate, "42883") == 0;
-	snprintf(why, sizeof(why), "%s%s", is_unmigrated ? UNMIGRATED_TEXT : "",
-		 PQresultErrorMessage(postgres->result));
-	why_keep(postgres, why);
-}
-
 static void notifications_pass(struct postgres *postgres)
 {
 	PGnotify *notify;
@@ -563,15 +541,30 @@ static enum postgres_event statement_ended(struct postgres *postgres, int64_t no
 {
 	const struct postgres_options *options = &postgres->options;
 	struct postgres_commit *commit = &postgres->commit;
+	ExecStatusType status = PQresultStatus(postgres->result);
 	char why[WHY_SIZE];
-	int is_void;
+	const char *sqlstate;
+	int is_void, is_unmigrated;
 
 	if (postgres->is_in_doubt)
 		return lost(postgres, POSTGRES_IN_DOUBT_TEXT);
 	if (postgres->state == CHECKING && *commit->why)
 		return lost(postgres, commit->why);
-	if (postgres->state != CHECKING)
-		failure_read(postgres);
+
+	/* Take the failure of the statement, if it has failed. */
+	if (postgres->state != CHECKING && status != PGRES_COMMAND_OK &&
+	    status != PGRES_TUPLES_OK && status != PGRES_EMPTY_QUERY) {
+		sqlstate = PQresultErrorField(postgres->result, PG_DIAG_SQLSTATE);
+		postgres->failure = postgres_classify(sqlstate);
+		sqlstate = sqlstate ? sqlstate : "";
+		snprintf(postgres->sqlstate, sizeof(postgres->sqlstate), "%s", sqlstate);
+		/* No such table, column or function: all statements are those of the program. */
+		is_unmigrated = strcmp(sqlstate, "42P01") == 0 || strcmp(sqlstate, "42703") == 0 ||
+				strcmp(sqlstate, "42883") == 0;
+		snprintf(why, sizeof(why), "%s%s", is_unmigrated ? UNMIGRATED_TEXT : "",
+			 PQresultErrorMessage(postgres->result));
+		why_keep(postgres, why);
+	}
 
 	/* After an error there was no COMMIT; a look-up without rows has seen none. */
 	if (postgres->state == BUSY && postgres->is_judged && postgres->failure == POSTGRES_OK &&

@@ -25,13 +25,6 @@ static pthread_mutex_t wrapped_lock = PTHREAD_MUTEX_INITIALIZER;
 static const redisContextFuncs *plain; /* NULL: neither is set yet */
 static redisContextFuncs wrapped;
 
-/* Before each call: hiredis tells failures apart by errno and by OpenSSL's errors of the thread. */
-static void call_begin(void)
-{
-	trust_begin();
-	errno = 0;
-}
-
 /* What OpenSSL found wrong, instead of the text of an errno that says nothing about it. */
 static ssize_t call_end(redisContext *connection, ssize_t n)
 {
@@ -48,17 +41,20 @@ static ssize_t call_end(redisContext *connection, ssize_t n)
 
 /*
  * It takes at least a record (16 KiB) at once, so nothing that has arrived stays in OpenSSL, where
- * the event loop would not see it.
+ * the event loop would not see it. hiredis tells failures apart by errno and by OpenSSL's errors of
+ * the thread, so both are cleared before each call.
  */
 static ssize_t tls_read(redisContext *connection, char *buffer, size_t size)
 {
-	call_begin();
+	trust_begin();
+	errno = 0;
 	return call_end(connection, plain->read(connection, buffer, size));
 }
 
 static ssize_t tls_write(redisContext *connection)
 {
-	call_begin();
+	trust_begin();
+	errno = 0;
 	return call_end(connection, plain->write(connection));
 }
 

@@ -271,26 +271,20 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Whether these are the Sentinels of the URL, and its master. */
-static int is_of(const struct sentinels *all, const struct redis_url *url)
-{
-	if (strcmp(all->name, url->name) != 0 || all->n != url->sentinels_n)
-		return 0;
-	for (size_t i = 0; i < all->n; i++)
-		if (all->hosts[i].port != url->sentinels[i].port ||
-		    strcmp(all->hosts[i].name, url->sentinels[i].name) != 0)
-			return 0;
-	return 1;
-}
-
 struct sentinels *sentinels_of(const struct redis_url *url)
 {
 	struct sentinels *all;
+	int is_same;
 
 	pthread_mutex_lock(&known_lock);
-	LIST_FOREACH (all, &known, next)
-		if (is_of(all, url))
+	LIST_FOREACH (all, &known, next) {
+		is_same = strcmp(all->name, url->name) == 0 && all->n == url->sentinels_n;
+		for (size_t i = 0; is_same && i < all->n; i++)
+			is_same = all->hosts[i].port == url->sentinels[i].port &&
+				  strcmp(all->hosts[i].name, url->sentinels[i].name) == 0;
+		if (is_same)
 			goto out;
+	}
 
 	all = checked(calloc(1, sizeof(*all)));
 	all->name = checked(strdup(url->name));

@@ -38,16 +38,6 @@ struct tls {
 /* Makes the keys of tickets; the same in all processes that were forked after it was made. */
 static unsigned char ticket_secret[SECRET_BYTES];
 
-/* The first line of OpenSSL's last error, which is taken from its queue. */
-static const char *tls_error(void)
-{
-	unsigned long code = ERR_get_error();
-	const char *text = ERR_reason_error_string(code);
-
-	ERR_clear_error();
-	return code == 0 ? "no reason is known" : text ? text : "an error of the system";
-}
-
 static int fail(struct tls *tls, enum file file, const char *why)
 {
 	static const char *const settings[] = { "COUPON_TLS_CERT", "COUPON_TLS_KEY",
@@ -58,12 +48,17 @@ static int fail(struct tls *tls, enum file file, const char *why)
 	return -1;
 }
 
-/* As fail(), for a file in which `what` cannot be used, with OpenSSL's reason. */
+/* As fail(), for a file in which `what` cannot be used, with OpenSSL's last error. */
 static int fail_of(struct tls *tls, enum file file, const char *what)
 {
+	unsigned long code = ERR_get_error();
+	const char *text = ERR_reason_error_string(code);
 	char why[WHY_SIZE / 2];
 
-	snprintf(why, sizeof(why), "it has no %s that can be used: %s", what, tls_error());
+	ERR_clear_error();
+	if (!text)
+		text = code ? "an error of the system" : "no reason is known";
+	snprintf(why, sizeof(why), "it has no %s that can be used: %s", what, text);
 	return fail(tls, file, why);
 }
 

@@ -5,7 +5,7 @@
  */
 #include "common/changes.h"
 #include "common/clock.h"
-#include "common/rabbit/cluster.h"
+#include "common/rabbit/topology.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
 #include "ctl/store.h"

@@ -86,13 +86,6 @@ static void ready_mark(struct admission *admission, struct coupon *coupon)
 	STAILQ_INSERT_TAIL(&admission->ready, coupon, ready);
 }
 
-/* Whether the limit of what is open is reached, of this coupon or of all. */
-static int is_full(const struct admission *admission, const struct coupon *coupon)
-{
-	return (int64_t)admission->open >= admission->limits.unconfirmed_max ||
-	       (int64_t)coupon->open >= admission->limits.unconfirmed_per_coupon_max;
-}
-
 /* This number of receives of the coupon is confirmed, or was never accepted. */
 static void receives_end(struct admission *admission, struct coupon *coupon, size_t receives)
 {
@@ -232,7 +225,9 @@ void admission_submit(struct admission *admission, struct request *request)
 		refuse(admission, coupon, request, coupon->memory);
 		return;
 	}
-	if (!coupon || is_full(admission, coupon)) {
+	/* Is the limit of what is open reached, of this coupon or of all? */
+	if (!coupon || (int64_t)admission->open >= admission->limits.unconfirmed_max ||
+	    (int64_t)coupon->open >= admission->limits.unconfirmed_per_coupon_max) {
 		admission->port.answer(admission->port.answering, request,
 				       &(struct result){ .answer = ANSWER_BUSY });
 		return;
@@ -276,24 +271,6 @@ static void report(struct admission *admission, const struct coupon *coupon, int
 	if (generation > 0 && seq > 0)
 		admission->port.report(admission->port.presence, coupon->id, generation, seq,
 				       is_recent);
-}
-
-/* Redis named this generation and seq in a reply with a decision. */
-static void seen_raise(struct admission *admission, struct coupon *coupon, int64_t generation,
-		       int64_t seq)
-{
-	if (generation > coupon->seen_generation) {
-		coupon->seen_generation = generation;
-		coupon->seen_seq = seq;
-	} else if (generation < coupon->seen_generation) {
-		/*
-		 * A reply over another connection named a later generation first: the rebuild that
-		 * made it may not have counted this seq.
-		 */
-		report(admission, coupon, generation, seq);
-	} else if (seq > coupon->seen_seq) {
-		coupon->seen_seq = seq;
-	}
 }
 
 /* Whether the pause until `*after_ms` is over; then the next one begins. */
@@ -394,6 +371,20 @@ static void decisions_take(struct admission *admission, struct call *call,
 	struct coupon *coupon = call->coupon;
 	struct batch *batch = NULL;
 
+	/* Remember the highest generation and seq that Redis has named. */
+	if (reply->generation > coupon->seen_generation) {
+		coupon->seen_generation = reply->generation;
+		coupon->seen_seq = reply->seq;
+	} else if (reply->generation < coupon->seen_generation) {
+		/*
+		 * A reply over another connection named a later generation first: the rebuild that
+		 * made it may not have counted this seq.
+		 */
+		report(admission, coupon, reply->generation, reply->seq);
+	} else if (reply->seq > coupon->seen_seq) {
+		coupon->seen_seq = reply->seq;
+	}
+
 	if (reply->body_len) {
 		batch = checked(malloc(sizeof(*batch) + reply->body_len));
 		*batch = (struct batch){ .ulid = call->batch,
@@ -467,7 +458,6 @@ void admission_replied(struct admission *admission, struct call *call,
 	trace_state(TRACE_CALL, call->coupon_id, "sent", "replied");
 	switch (reply->state) {
 	case CALL_OK:
-		seen_raise(admission, coupon, reply->generation, reply->seq);
 		decisions_take(admission, call, reply);
 		call_free(admission, call);
 		break;

@@ -16,7 +16,7 @@
 #include "common/program/config.h"
 #include "gateway/admit/call.h"
 #include "gateway/listen/request.h"
-#include "gateway/publish/batch.h"
+#include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
 
 struct admission_port {

@@ -297,19 +297,9 @@ size_t redis_link_in_flight(const struct redis_link *link)
 	return link->in_flight;
 }
 
-const char *redis_link_run_id(const struct redis_link *link)
+const struct redis_handshake *redis_link_handshake(const struct redis_link *link)
 {
-	return link->handshake.run_id;
-}
-
-const char *redis_link_lease(const struct redis_link *link)
-{
-	return link->handshake.lease_argument;
-}
-
-const char *redis_link_script(const struct redis_link *link)
-{
-	return link->handshake.sha;
+	return &link->handshake;
 }
 
 uint64_t redis_link_connects(const struct redis_link *link)

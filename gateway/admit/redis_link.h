@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include "common/redis/redis.h"
+
 #include <event2/event.h>
 #include <hiredis/hiredis.h>
 #include <stddef.h>
@@ -42,16 +44,14 @@ int redis_link_command(struct redis_link *link, int argc, const char **argv, con
  */
 int redis_link_flush(struct redis_link *link);
 
-size_t redis_link_in_flight(const struct redis_link *link);   /* commands without a reply */
-const char *redis_link_run_id(const struct redis_link *link); /* the process of Redis */
-/* The run id as scripts take it: under Redis Sentinel with the lease of the master. */
-const char *redis_link_lease(const struct redis_link *link);
+size_t redis_link_in_flight(const struct redis_link *link); /* commands without a reply */
+/* Lent: the process of Redis, `run_id`; the same as scripts take it; and the script's hash. */
+const struct redis_handshake *redis_link_handshake(const struct redis_link *link);
 /*
- * Reads both again, after a script has replied that a coupon is not verified on this process. A new
+ * Reads the process and its lease again, after a script has replied that a coupon is not verified on this process. A new
  * run id counts as another connecting.
  */
 void redis_link_process_read(struct redis_link *link);
-const char *redis_link_script(const struct redis_link *link); /* the hash of the script */
 /* Loads the script again, after Redis replied NOSCRIPT. */
 void redis_link_script_load(struct redis_link *link);
 

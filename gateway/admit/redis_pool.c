@@ -97,8 +97,9 @@ static int bundle_command(struct bundle *bundle)
 	struct redis_pool *pool = bundle->pool;
 	struct bundle_command *command = &pool->command;
 
-	bundle_command_make(command, bundle, redis_link_script(bundle->link),
-			    redis_link_lease(bundle->link), pool->unsettled_max);
+	bundle_command_make(command, bundle, redis_link_handshake(bundle->link)->sha,
+			    redis_link_handshake(bundle->link)->lease_argument,
+			    pool->unsettled_max);
 	fault_point(FAULT_GATEWAY_BEFORE_SEND);
 	return redis_link_command(bundle->link, command->n, command->words, command->lengths,
 				  bundle_done, bundle);
@@ -278,18 +279,18 @@ uint64_t redis_pool_connects_n(const struct redis_pool *pool)
 
 const char *redis_pool_run_id(const struct redis_pool *pool)
 {
-	const char *run_id = redis_link_run_id(pool->links[0]);
+	const char *run_id = redis_link_handshake(pool->links[0])->run_id;
 
 	for (size_t i = 0; i < pool->links_n; i++)
 		if (redis_link_trouble(pool->links[i]) ||
-		    strcmp(redis_link_run_id(pool->links[i]), run_id) != 0)
+		    strcmp(redis_link_handshake(pool->links[i])->run_id, run_id) != 0)
 			return NULL;
 	return run_id;
 }
 
 const char *redis_pool_decided_by(const struct redis_pool *pool)
 {
-	return pool->deciding ? redis_link_run_id(pool->deciding) : NULL;
+	return pool->deciding ? redis_link_handshake(pool->deciding)->run_id : NULL;
 }
 
 uint64_t redis_pool_connects(const struct redis_pool *pool)

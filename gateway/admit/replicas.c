@@ -102,17 +102,27 @@ void replicas_hold(struct replicas *replicas, const char *run_id, const struct h
 	STAILQ_INSERT_TAIL(&replicas->held, entry, next);
 }
 
-/*
- * Only those of the process that this connection leads to are known to be replicated. It may have
- * become another one without a new connection, which the others have noticed: a first replica gives
- * a master another history.
- */
-static void covered_end(struct replicas *replicas, int is_replicated)
+static void round_end(struct replicas *replicas, int is_replicated, const char *trouble)
 {
+	const char *run_id = redis_link_handshake(replicas->link)->run_id;
 	int64_t now_us = clock_monotonic_us();
-	const char *run_id = redis_link_run_id(replicas->link);
 	struct held_entry *entry;
 
+	replicas->is_asking = 0;
+	replicas->ended_ms = clock_monotonic_ms();
+	if (!is_replicated && !replicas->is_short)
+		log_warn("replicas_short", LOG_I("wanted", replicas->wanted),
+			 LOG_S("why", trouble));
+	else if (is_replicated && replicas->is_short)
+		log_info("replicas_enough", LOG_I("wanted", replicas->wanted));
+	replicas->is_short = !is_replicated;
+	snprintf(replicas->trouble, sizeof(replicas->trouble), "%s", trouble);
+
+	/*
+	 * Only those of the process that this connection leads to are known to be replicated. It
+	 * may have become another one without a new connection, which the others have noticed: a
+	 * first replica gives a master another history.
+	 */
 	while ((entry = STAILQ_FIRST(&replicas->covered))) {
 		struct held *held = &entry->held;
 		int is_other = strcmp(entry->run_id, run_id) != 0,
@@ -138,20 +148,6 @@ static void covered_end(struct replicas *replicas, int is_replicated)
 		}
 		free(entry);
 	}
-}
-
-static void round_end(struct replicas *replicas, int is_replicated, const char *trouble)
-{
-	replicas->is_asking = 0;
-	replicas->ended_ms = clock_monotonic_ms();
-	if (!is_replicated && !replicas->is_short)
-		log_warn("replicas_short", LOG_I("wanted", replicas->wanted),
-			 LOG_S("why", trouble));
-	else if (is_replicated && replicas->is_short)
-		log_info("replicas_enough", LOG_I("wanted", replicas->wanted));
-	replicas->is_short = !is_replicated;
-	snprintf(replicas->trouble, sizeof(replicas->trouble), "%s", trouble);
-	covered_end(replicas, is_replicated);
 }
 
 static void on_info_before(void *context, const redisReply *reply)

@@ -292,12 +292,15 @@ struct attempt attempts_take(const struct request *request, int64_t now_us)
 	return attempt;
 }
 
-/* Counts one wrong code more, and begins the wait after it. */
-static void user_spend(shared_word *budget, int64_t now_ms)
+static void spend(struct word_entry *user, const struct request *request, int64_t now_us)
 {
-	uint64_t old = atomic_load(budget), spent;
+	/* More than what may be spent at once: guesses that were not taken for may owe it. */
+	const struct limit of_peer = peer_limit(request, 3), of_all = all_limit(3);
+	int64_t by_us = request->responder->codes_wrong_by_us, now_ms = now_us / 1000;
+	uint64_t old = user ? atomic_load(&user->word) : 0, spent;
 
-	do {
+	/* Count one wrong code more of the user, and begin the wait after it. */
+	while (user) {
 		int64_t wrong = user_wrong(old, now_ms) + 1, until_ms = now_ms;
 		int64_t wait_ms = ATTEMPTS_FIRST_WAIT_MS;
 
@@ -312,17 +315,9 @@ static void user_spend(shared_word *budget, int64_t now_ms)
 			wrong = WRONG_MASK;
 		spent = (uint64_t)until_ms << (TAKEN_BITS + WRONG_BITS) |
 			(uint64_t)wrong << TAKEN_BITS | taken_n(old);
-	} while (!atomic_compare_exchange_weak(budget, &old, spent));
-}
-
-static void spend(struct word_entry *user, const struct request *request, int64_t now_us)
-{
-	/* More than what may be spent at once: guesses that were not taken for may owe it. */
-	const struct limit of_peer = peer_limit(request, 3), of_all = all_limit(3);
-	int64_t by_us = request->responder->codes_wrong_by_us;
-
-	if (user)
-		user_spend(&user->word, now_us / 1000);
+		if (atomic_compare_exchange_weak(&user->word, &old, spent))
+			break;
+	}
 	if (limits.wrong_max > 0) {
 		limits_take(&of_peer, 1, now_us);
 		limits_take(&of_all, 1, now_us);

@@ -176,28 +176,11 @@ static int content_read(struct catalogue_content *content, const PGresult *rows,
 	return failed;
 }
 
-/*
- * A file of keys that cannot be used does not replace one that could, unless the sets have changed:
- * nobody's codes end because of a mistake. It is read again when it changes, or at once if only
- * descriptors were out.
- */
-static int keeps_old(struct catalogue *catalogue, const struct catalogue_content *content,
-		     int failed)
-{
-	if (failed != KEY_FILE_LATER &&
-	    (!failed || !catalogue->is_loaded || strcmp(catalogue->asked, catalogue->state) != 0))
-		return 0;
-	strcpy(catalogue->content.trouble, content->trouble);
-	if (failed != KEY_FILE_LATER)
-		catalogue->content.stamp = content->stamp;
-	return 1;
-}
-
 static void on_catalogue(void *context, const PGresult *rows)
 {
 	struct catalogue *catalogue = context;
 	struct catalogue_content content;
-	int failed;
+	int failed, is_same;
 
 	catalogue->is_asking = 0;
 	if (!rows)
@@ -206,9 +189,19 @@ static void on_catalogue(void *context, const PGresult *rows)
 	if (*content.trouble && strcmp(content.trouble, catalogue->content.trouble) != 0)
 		log_error("code_keys", LOG_S("why", content.trouble),
 			  LOG_I("forms_unreadable", content.keys_missing));
-	if (keeps_old(catalogue, &content, failed)) {
+
+	/*
+	 * A file of keys that cannot be used does not replace one that could, unless the sets have
+	 * changed: nobody's codes end because of a mistake. It is read again when it changes, or at
+	 * once if only descriptors were out.
+	 */
+	is_same = strcmp(catalogue->asked, catalogue->state) == 0;
+	if (failed == KEY_FILE_LATER || (failed && catalogue->is_loaded && is_same)) {
+		strcpy(catalogue->content.trouble, content.trouble);
+		if (failed != KEY_FILE_LATER)
+			catalogue->content.stamp = content.stamp;
 		content_free(&content);
-		if (strcmp(catalogue->asked, catalogue->state) == 0)
+		if (is_same)
 			catalogue->ended_n = catalogue->begun_n;
 		return;
 	}

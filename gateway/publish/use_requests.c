@@ -114,37 +114,6 @@ static void request_enter(struct use_requests *uses, struct request *request)
 	STAILQ_INSERT_TAIL(&uses->arrived, request, next);
 }
 
-/*
- * Its operation is no longer under way: others may begin. Those that have waited for others as long
- * as for a worker are not begun any more.
- */
-static void request_leave(struct use_requests *uses, const struct request *request)
-{
-	int64_t begun_us = (uses->port.now_ms() - uses->timeout_ms) * 1000;
-	uint64_t keys[USE_RECEIVES_MAX];
-	size_t n = user_keys(request, keys);
-	struct request *next;
-
-	for (size_t i = 0; i < n; i++) {
-		struct user_requests *user = user_find(uses, keys[i]);
-
-		user->under_way--;
-		while (user->under_way < UNDER_WAY_MAX && (next = STAILQ_FIRST(&user->waiting))) {
-			STAILQ_REMOVE_HEAD(&user->waiting, next);
-			if (next->begun_us > begun_us) {
-				request_enter(uses, next);
-				continue;
-			}
-			uses->waiting--;
-			request_fail(next, ANSWER_BUSY, NULL);
-		}
-		if (user->under_way > 0)
-			continue;
-		HASH_DEL(uses->users, user);
-		free(user);
-	}
-}
-
 void use_requests_submit(struct use_requests *uses, struct request *request)
 {
 	const struct request_use *use = request->use;
@@ -238,8 +207,36 @@ void use_requests_flush(struct use_requests *uses)
 void use_requests_answer(struct use_requests *uses, struct request *request,
 			 const struct use_outcome *outcomes, size_t n)
 {
+	int64_t begun_us = (uses->port.now_ms() - uses->timeout_ms) * 1000;
+	uint64_t keys[USE_RECEIVES_MAX];
+	size_t keys_n = user_keys(request, keys);
+	struct request *next;
+
 	uses->waiting--;
-	request_leave(uses, request);
+
+	/*
+	 * Its operation is no longer under way: others may begin. Those that have waited for others
+	 * as long as for a worker are not begun any more.
+	 */
+	for (size_t i = 0; i < keys_n; i++) {
+		struct user_requests *user = user_find(uses, keys[i]);
+
+		user->under_way--;
+		while (user->under_way < UNDER_WAY_MAX && (next = STAILQ_FIRST(&user->waiting))) {
+			STAILQ_REMOVE_HEAD(&user->waiting, next);
+			if (next->begun_us > begun_us) {
+				request_enter(uses, next);
+				continue;
+			}
+			uses->waiting--;
+			request_fail(next, ANSWER_BUSY, NULL);
+		}
+		if (user->under_way > 0)
+			continue;
+		HASH_DEL(uses->users, user);
+		free(user);
+	}
+
 	if (n > 0)
 		request_answer_use(request, outcomes, n);
 	else

@@ -14,7 +14,7 @@
 
 #include "common/program/config.h"
 #include "gateway/listen/request.h"
-#include "gateway/publish/batch.h"
+#include "gateway/publish/publisher.h"
 #include "gateway/publish/waiters.h"
 
 struct use_requests_port {
@@ -43,7 +43,7 @@ void use_requests_answer(struct use_requests *uses, struct request *request,
 /* The batch is in the queue. */
 void use_requests_confirmed(struct use_requests *uses, const struct batch *batch);
 
-/* Whether there are so many that others should gather (batch.h). Never while none waits. */
+/* Whether there are so many that others should gather (publisher.h). Never while none waits. */
 int use_requests_are_full(struct use_requests *uses);
 size_t use_requests_waiting(const struct use_requests *uses);     /* requests */
 size_t use_requests_unconfirmed(const struct use_requests *uses); /* receives of batches */

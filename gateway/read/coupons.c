@@ -166,29 +166,11 @@ void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker
 #define PAGE_BYTES 131072 /* rows of a page: so clients can read it in time */
 #define ROW_BYTES 256     /* the names of the members, and the user */
 
-/*
- * How many rows the page has. With long metadata fewer than the client wants, but always one. What
- * their bytes are escaped by is not counted.
- */
-static int page_rows(const PGresult *rows, int limit)
-{
-	size_t bytes = 0;
-	int n;
-
-	for (n = 0; n < PQntuples(rows) && n < limit; n++) {
-		bytes += ROW_BYTES;
-		for (int column = 0; column < PQnfields(rows); column++)
-			bytes += (size_t)PQgetlength(rows, n, column);
-		if (n > 0 && bytes > PAGE_BYTES)
-			break;
-	}
-	return n;
-}
-
 static void on_page(void *context, const PGresult *rows)
 {
 	struct request *request = context;
 	cJSON *object, *coupons;
+	size_t bytes = 0;
 	int n;
 
 	if (!rows) {
@@ -200,7 +182,18 @@ static void on_page(void *context, const PGresult *rows)
 	cJSON_AddStringToObject(object, "user", request->user.text);
 	coupons = cJSON_AddArrayToObject(object, "coupons");
 
-	n = page_rows(rows, request->page.limit);
+	/*
+	 * With long metadata the page has fewer rows than the client wants, but always one. What
+	 * their bytes are escaped by is not counted.
+	 */
+	for (n = 0; n < PQntuples(rows) && n < request->page.limit; n++) {
+		bytes += ROW_BYTES;
+		for (int column = 0; column < PQnfields(rows); column++)
+			bytes += (size_t)PQgetlength(rows, n, column);
+		if (n > 0 && bytes > PAGE_BYTES)
+			break;
+	}
+
 	for (int row = 0; row < n; row++) {
 		int64_t coupon = column_number(rows, row, "coupon_id");
 		struct receive receive;

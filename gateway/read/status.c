@@ -258,23 +258,18 @@ static void on_missing(void *context, const PGresult *rows)
 	outcome_look_up(query);
 }
 
-static int is_text(const redisReply *reply, const char *text)
-{
-	return reply->type == REDIS_REPLY_STRING && strcmp(reply->str, text) == 0;
-}
-
 static void on_records(void *context, const redisReply *reply)
 {
 	struct query *query = context;
+	const char *at, *state;
 	struct slot record;
-	const char *at;
 	int missing = 0;
 
 	--*query->parts->in_redis;
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
 		query->redis_answered = 1;
 		snprintf(query->run_id, sizeof(query->run_id), "%s",
-			 redis_link_run_id(query->link));
+			 redis_link_handshake(query->link)->run_id);
 		if (reply->element[0]->type == REDIS_REPLY_STRING)
 			check((query->records = strdup(reply->element[0]->str)) != NULL);
 
@@ -282,10 +277,11 @@ static void on_records(void *context, const redisReply *reply)
 		at = query->records;
 		while (slot_next(&at, &record) == 0)
 			;
-		query->complete = is_text(reply->element[1], "complete") && at == NULL;
+		state = reply->element[1]->type == REDIS_REPLY_STRING ? reply->element[1]->str : "";
+		query->complete = strcmp(state, "complete") == 0 && at == NULL;
 
-		missing = is_text(reply->element[1], "missing");
-		if (missing || is_text(reply->element[1], "behind"))
+		missing = strcmp(state, "missing") == 0;
+		if (missing || strcmp(state, "behind") == 0)
 			admission_refused(query->parts->admission, query->request->coupon);
 	}
 	if (missing)
@@ -439,7 +435,7 @@ void status_answer(const struct status_parts *parts, struct request *request)
 		argv[n++] = coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]);
 		argv[n++] = request->user.text;
 	}
-	argv[n++] = link ? redis_link_lease(link) : "";
+	argv[n++] = link ? redis_link_handshake(link)->lease_argument : "";
 	argv[n++] = number_text(generation, generation_text);
 	argv[n++] = number_text(seq, seq_text);
 	redis_pool_query_over(link, n, argv, is_status ? on_records : on_coupon_fields, query);

@@ -186,7 +186,7 @@ MUTANTS = [
     mutant(
         "P11",
         "the warning of a queue that lacks members",
-        "common/rabbit/cluster.c",
+        "common/rabbit/topology.c",
         "if (members_n < wanted)",
         "if (members_n < 1)",
         "unit_test_rabbit_cluster::test_warnings",

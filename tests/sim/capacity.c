@@ -219,20 +219,16 @@ size_t redis_link_in_flight(const struct redis_link *link)
 	return link->in_flight;
 }
 
-const char *redis_link_run_id(const struct redis_link *link)
+const struct redis_handshake *redis_link_handshake(const struct redis_link *link)
 {
+	static const struct redis_handshake handshake = {
+		.run_id = "0123456789abcdef0123456789abcdef01234567",
+		.lease_argument = "0123456789abcdef0123456789abcdef01234567",
+		.sha = "0123456789abcdef0123456789abcdef01234567",
+	};
+
 	(void)link;
-	return "0123456789abcdef0123456789abcdef01234567";
-}
-
-const char *redis_link_lease(const struct redis_link *link)
-{
-	return redis_link_run_id(link);
-}
-
-const char *redis_link_script(const struct redis_link *link)
-{
-	return redis_link_run_id(link);
+	return &handshake;
 }
 
 const char *redis_link_trouble(const struct redis_link *link)

@@ -29,7 +29,7 @@ static void packet_settled(void *context, void *item, enum confirm_result result
  * The batches that the publisher's thread returns to the loop, and those that it publishes
  * again.
  */
-static void publisher_collect(void)
+static void batches_collect(void)
 {
 	struct batch *batch;
 
@@ -70,7 +70,7 @@ static void link_cut(void)
 	gateway.link_up = 0;
 	confirm_reset(gateway.window);
 	event_in(10, 400, link_connected, NULL, gateway.link, 0);
-	publisher_collect();
+	batches_collect();
 }
 
 static int packet_same(const void *item, const void *wanted)
@@ -119,7 +119,7 @@ static void confirms_told(void *context, uint64_t link, uint64_t b)
 			confirm_tell(tag);
 		}
 	}
-	publisher_collect();
+	batches_collect();
 }
 
 static void message_arrived(void *context, uint64_t tag, uint64_t link)

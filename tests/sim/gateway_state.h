@@ -5,7 +5,7 @@
 
 #include "common/rabbit/rabbit_publisher.h"
 #include "gateway/publish/waiters.h"
-#include "gateway/publish/batch.h"
+#include "gateway/publish/publisher.h"
 #include "tests/sim/rig_worker.h"
 
 #define CALL_TIMEOUT_MS 2000

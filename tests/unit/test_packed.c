@@ -1,7 +1,7 @@
 /*
  * Packed messages: the gateway packs what fits, and the worker finds the same batches in it.
  */
-#include "gateway/publish/batch.h"
+#include "gateway/publish/publisher.h"
 #include "common/message/message.h"
 #include "tests/unit/settlement_rig.h"
 #include "worker/settlement.h"

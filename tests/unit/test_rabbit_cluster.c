@@ -1,5 +1,5 @@
 /* What is warned of about the members of queues, by what the management API has told. */
-#include "common/rabbit/cluster.h"
+#include "common/rabbit/topology.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
