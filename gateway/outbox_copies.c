@@ -3,7 +3,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
-#include "coupon/restore.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"

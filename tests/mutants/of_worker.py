@@ -189,7 +189,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/primary.c",
+        "worker/settler.c",
         "\tif (primary->is_open)\n\t\treturn PRIMARY_OPEN;\n",
         "\tif (primary->is_open || primary->is_own)\n\t\treturn PRIMARY_OPEN;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
@@ -534,7 +534,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that closes when another server is followed",
-        "worker/primary.c",
+        "worker/settler.c",
         "!server_equals(&followed, &primary->server)",
         "0",
         STANDBY + "test_an_old_primary_changes_nothing",
