@@ -99,14 +99,11 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 			 SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
-int gateway_address_is_loopback(const struct gateway_address *address)
-{
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&address->address;
-
-	return address->address.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
-}
-
-int gateway_connect(const struct gateway_address *address, uint32_t source)
+/*
+ * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
+ * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
+ */
+static int gateway_connect(const struct gateway_address *address, uint32_t source)
 {
 	const struct sockaddr_in in = {
 		.sin_family = AF_INET,
@@ -135,18 +132,6 @@ int gateway_connect(const struct gateway_address *address, uint32_t source)
 	close(fd);
 	errno = error;
 	return -1;
-}
-
-SSL *gateway_session_new(const struct gateway_address *address)
-{
-	SSL *session = checked(SSL_new(address->tls));
-	struct in6_addr numeric;
-
-	if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
-	    inet_pton(AF_INET6, address->host, &numeric) != 1)
-		SSL_set_tlsext_host_name(session, address->host);
-	SSL_set_connect_state(session);
-	return session;
 }
 
 /* Replies over HTTP */
@@ -519,6 +504,8 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 	struct client_connection *c = &client->list[i];
 	int error = 0, rc;
 	socklen_t len = sizeof(error);
+	struct in6_addr numeric;
+	SSL *session;
 
 	if (c->state == CLIENT_CONNECTING) {
 		if (getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &error, &len))
@@ -532,7 +519,12 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 			connection_opened(client, i);
 			return;
 		}
-		stream_secure(&c->stream, gateway_session_new(address));
+		session = checked(SSL_new(address->tls));
+		if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
+		    inet_pton(AF_INET6, address->host, &numeric) != 1)
+			SSL_set_tlsext_host_name(session, address->host);
+		SSL_set_connect_state(session);
+		stream_secure(&c->stream, session);
 		c->state = CLIENT_SECURING;
 	}
 

@@ -44,18 +44,6 @@ struct gateway_address {
 void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
 			  int away);
 
-/* Whether the address is in 127.0.0.0/8. */
-int gateway_address_is_loopback(const struct gateway_address *address);
-
-/*
- * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
- * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
- */
-int gateway_connect(const struct gateway_address *address, uint32_t source);
-
-/* Makes the TLS session of one connection. Only where address->tls is set. */
-SSL *gateway_session_new(const struct gateway_address *address);
-
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
  * it. Ends the process when there is no reply: with `unanswered`, or with `away` if the request was
@@ -155,7 +143,7 @@ struct client_form {
 	size_t out_bytes; /* room for the requests of one connection */
 	/* client_connect() alone opens connections: each is that of somebody who comes and goes. */
 	int on_demand;
-	uint32_t sources; /* they come from so many addresses, in turn; 0: as gateway_connect() */
+	uint32_t sources; /* they come from so many addresses, in turn; 0: of the kernel's choice */
 };
 
 struct client {

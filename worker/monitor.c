@@ -170,24 +170,6 @@ static const char *word(int up)
 	return up ? "ok" : "not connected";
 }
 
-static const char *redis_word(const struct keeper_state *keeper)
-{
-	switch (keeper->relation) {
-	case RELATION_FOREIGN:
-		return RELATION_FOREIGN_TEXT "; see couponctl installation";
-	case RELATION_UNADOPTED:
-		return "belongs to no installation yet";
-	case RELATION_UNKNOWN:
-	case RELATION_OWN:
-	case RELATION_BEHIND:
-	case RELATION_OLD:
-	case RELATION_STANDBY:
-	case RELATION_OTHER:
-		break;
-	}
-	return word(keeper->redis_up);
-}
-
 /*
  * Whether the client may see what operators see. Where there is a CA for clients, only one with a
  * certificate of it may; a certificate of another CA has ended the handshake.
@@ -211,7 +193,7 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
 		    !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
-	const char *state = word(postgresql);
+	const char *state = word(postgresql), *redis = word(keeper.redis_up);
 	char *text;
 
 	if (metrics_get(METRIC_POSTGRESQL_OLD))
@@ -219,13 +201,17 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	else if (keeper.relation == RELATION_BEHIND)
 		state = keeper.recovers ? "put back to an earlier moment; the keeper recovers"
 					: "put back to an earlier moment; run couponctl recover";
+	if (keeper.relation == RELATION_FOREIGN)
+		redis = RELATION_FOREIGN_TEXT "; see couponctl installation";
+	else if (keeper.relation == RELATION_UNADOPTED)
+		redis = "belongs to no installation yet";
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
 	cJSON_AddStringToObject(body, "postgresql", state);
-	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
+	cJSON_AddStringToObject(body, "redis", redis);
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
