@@ -148,21 +148,6 @@ static int led_n(const cJSON *told, const char *node)
 	return n;
 }
 
-static void members_prometheus(struct monitor *monitor, struct evbuffer *out)
-{
-	const cJSON *node;
-
-	exposition_head(out, "worker_queues_led", "gauge",
-			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
-	pthread_mutex_lock(&monitor->mutex);
-	cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
-		exposition_value(out, "worker_queues_led", "node", node->valuestring,
-				 led_n(monitor->told, node->valuestring));
-	if (monitor->told)
-		exposition_value(out, "worker_queues_led", "node", "", led_n(monitor->told, NULL));
-	pthread_mutex_unlock(&monitor->mutex);
-}
-
 /* The server */
 
 static const char *word(int up)
@@ -244,6 +229,7 @@ static void on_request(struct evhttp_request *request, void *data)
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 	struct monitor *monitor = data;
 	struct evbuffer *body;
+	const cJSON *node;
 	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
 	int is_ok = silent_ms < MONITOR_SILENCE_MS;
 	char text[96];
@@ -266,7 +252,17 @@ static void on_request(struct evhttp_request *request, void *data)
 	} else {
 		body = checked(evbuffer_new());
 		metrics_prometheus(body);
-		members_prometheus(monitor, body);
+		exposition_head(
+			body, "worker_queues_led", "gauge",
+			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+		pthread_mutex_lock(&monitor->mutex);
+		cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
+			exposition_value(body, "worker_queues_led", "node", node->valuestring,
+					 led_n(monitor->told, node->valuestring));
+		if (monitor->told)
+			exposition_value(body, "worker_queues_led", "node", "",
+					 led_n(monitor->told, NULL));
+		pthread_mutex_unlock(&monitor->mutex);
 		keeper_exposition(body);
 		web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
 	}

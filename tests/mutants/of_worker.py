@@ -146,8 +146,10 @@ MUTANTS = [
         "P9",
         "the bound of what a worker holds of locked coupons",
         "worker/settlement.c",
-        "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PARKING;\n",
-        "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PUT_OFF;\n",
+        "put_off->held > 0) ||\n"
+        "\t     settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n >=\n"
+        "\t\t     settlement->put_off_max))\n",
+        "put_off->held > 0)))\n",
         FORWARDED + "test_a_locked_coupon_never_fills_the_worker",
     ),
     mutant(
