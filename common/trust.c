@@ -140,7 +140,7 @@ int trust_context_set(SSL_CTX *context, enum trust_store store, const char *host
 	struct in6_addr address;
 	int is_set;
 
-	/* OpenSSL compares an address with a certificate's addresses only, a name with its names. */
+	/* An address is compared with a certificate's addresses only, a name with its names. */
 	if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1) {
 		is_set = X509_VERIFY_PARAM_set1_ip_asc(param, host);
 	} else {
