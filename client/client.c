@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,14 +99,11 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 			 SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
-int gateway_address_is_loopback(const struct gateway_address *address)
-{
-	const struct sockaddr_in *in = (const struct sockaddr_in *)&address->address;
-
-	return address->address.ss_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == 127;
-}
-
-int gateway_connect(const struct gateway_address *address, uint32_t source)
+/*
+ * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
+ * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
+ */
+static int gateway_connect(const struct gateway_address *address, uint32_t source)
 {
 	const struct sockaddr_in in = {
 		.sin_family = AF_INET,
@@ -136,16 +134,70 @@ int gateway_connect(const struct gateway_address *address, uint32_t source)
 	return -1;
 }
 
-SSL *gateway_session_new(const struct gateway_address *address)
-{
-	SSL *session = checked(SSL_new(address->tls));
-	struct in6_addr numeric;
+/* Replies over HTTP */
 
-	if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
-	    inet_pton(AF_INET6, address->host, &numeric) != 1)
-		SSL_set_tlsext_host_name(session, address->host);
-	SSL_set_connect_state(session);
-	return session;
+void http_response_reset(struct http_response *reply)
+{
+	http_parser_init(&reply->parser, HTTP_RESPONSE);
+	reply->parser.data = reply;
+	reply->len = 0;
+	reply->is_complete = 0;
+}
+
+/* A result other than 0 ends the parser; 1 and 2 would mean that the body is absent. */
+static int on_head(http_parser *parser)
+{
+	const struct http_response *reply = parser->data;
+	int is_wrong = parser->http_major != 1 || parser->http_minor != 1 ||
+		       parser->status_code < 200 || parser->flags & F_CHUNKED ||
+		       parser->content_length == UINT64_MAX || /* it has none */
+		       parser->content_length > reply->most;
+
+	return is_wrong ? -1 : 0;
+}
+
+static int on_body(http_parser *parser, const char *at, size_t len)
+{
+	struct http_response *reply = parser->data;
+
+	if (reply->room - reply->len < len) {
+		size_t room = reply->room ? 2 * reply->room : PART_ROOM;
+
+		reply->room = room > reply->len + len ? room : reply->len + len;
+		reply->body = checked(realloc(reply->body, reply->room));
+	}
+	memcpy(reply->body + reply->len, at, len);
+	reply->len += len;
+	return 0;
+}
+
+static int on_complete(http_parser *parser)
+{
+	struct http_response *reply = parser->data;
+
+	reply->is_complete = 1;
+	http_parser_pause(parser, 1);
+	return 0;
+}
+
+long http_response_feed(struct http_response *reply, const char *bytes, size_t len)
+{
+	static const http_parser_settings settings = { .on_headers_complete = on_head,
+						       .on_body = on_body,
+						       .on_message_complete = on_complete };
+	size_t taken = http_parser_execute(&reply->parser, &settings, bytes, len);
+	enum http_errno error = HTTP_PARSER_ERRNO(&reply->parser);
+
+	return error == HPE_OK || (error == HPE_PAUSED && reply->is_complete) ? (long)taken : -1;
+}
+
+size_t http_response_text_len(const struct http_response *reply)
+{
+	size_t len = reply->len;
+
+	while (len > 0 && strchr("\r\n", reply->body[len - 1]))
+		len--;
+	return len;
 }
 
 /* Connections */
@@ -452,6 +504,8 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 	struct client_connection *c = &client->list[i];
 	int error = 0, rc;
 	socklen_t len = sizeof(error);
+	struct in6_addr numeric;
+	SSL *session;
 
 	if (c->state == CLIENT_CONNECTING) {
 		if (getsockopt(c->stream.fd, SOL_SOCKET, SO_ERROR, &error, &len))
@@ -465,7 +519,12 @@ static void event_take(struct client *client, uint32_t i, uint32_t events)
 			connection_opened(client, i);
 			return;
 		}
-		stream_secure(&c->stream, gateway_session_new(address));
+		session = checked(SSL_new(address->tls));
+		if (inet_pton(AF_INET, address->host, &numeric) != 1 &&
+		    inet_pton(AF_INET6, address->host, &numeric) != 1)
+			SSL_set_tlsext_host_name(session, address->host);
+		SSL_set_connect_state(session);
+		stream_secure(&c->stream, session);
 		c->state = CLIENT_SECURING;
 	}
 

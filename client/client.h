@@ -9,12 +9,12 @@
  */
 #pragma once
 
-#include "client/http_response.h"
 #include "common/backoff.h"
 #include "common/message/json.h"
 #include "common/program/config.h"
 #include "common/serve/stream.h"
 
+#include <http_parser.h>
 #include <openssl/ssl.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,24 +44,39 @@ struct gateway_address {
 void gateway_address_read(struct gateway_address *address, const struct config *config, int is_http,
 			  int away);
 
-/* Whether the address is in 127.0.0.0/8. */
-int gateway_address_is_loopback(const struct gateway_address *address);
-
-/*
- * A socket that is connected, or connecting; -1 with errno. It comes from the address `source` of
- * 127.0.0.0/8, where 1 is 127.0.0.1; 0: from the one that the kernel chooses.
- */
-int gateway_connect(const struct gateway_address *address, uint32_t source);
-
-/* Makes the TLS session of one connection. Only where address->tls is set. */
-SSL *gateway_session_new(const struct gateway_address *address);
-
 /*
  * Sends one request line and returns the reply line, both without their line end; the caller frees
  * it. Ends the process when there is no reply: with `unanswered`, or with `away` if the request was
  * not sent, but with 1 if the gateway refuses COUPON_GATEWAY_KEY or the settings are invalid.
  */
 char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered);
+
+/*
+ * One reply of the gateway over HTTP as it arrives in pieces. http-parser reads the protocol.
+ * Refused is what the gateway does not send: other versions than 1.1, interim replies, chunks, and
+ * a reply without its length. No I/O.
+ */
+
+/* All zero but `most` at first. */
+struct http_response {
+	http_parser parser; /* its status_code is that of a complete reply */
+	char *body; /* what has arrived of it; NULL: nothing ever has. The owner frees it at last */
+	size_t len, room;
+	size_t most; /* a longer body is refused; set by the owner */
+	int is_complete;
+};
+
+/* Before each reply of a connection. */
+void http_response_reset(struct http_response *reply);
+
+/*
+ * Takes bytes until the reply is complete. Returns how many; the others belong to the next one. -1:
+ * it is no reply, and nothing more of the connection can be read.
+ */
+long http_response_feed(struct http_response *reply, const char *bytes, size_t len);
+
+/* The length of the body of a complete reply, without line ends at its end. */
+size_t http_response_text_len(const struct http_response *reply);
 
 /* Where there is a key, lines wait until the gateway knows it; requests over HTTP carry it. */
 enum client_state {
@@ -128,7 +143,7 @@ struct client_form {
 	size_t out_bytes; /* room for the requests of one connection */
 	/* client_connect() alone opens connections: each is that of somebody who comes and goes. */
 	int on_demand;
-	uint32_t sources; /* they come from so many addresses, in turn; 0: as gateway_connect() */
+	uint32_t sources; /* they come from so many addresses, in turn; 0: of the kernel's choice */
 };
 
 struct client {

@@ -133,24 +133,23 @@ static int authorities_read(SSL_CTX *context, enum trust_store store, char error
 	return 0;
 }
 
-/* OpenSSL compares an address with the addresses of a certificate only, a name with its names. */
-static int host_set(X509_VERIFY_PARAM *param, const char *host)
-{
-	struct in6_addr address;
-
-	if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1)
-		return X509_VERIFY_PARAM_set1_ip_asc(param, host);
-	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
-						       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
-	/* No name at all would mean any. */
-	return *host && X509_VERIFY_PARAM_set1_host(param, host, 0);
-}
-
 int trust_context_set(SSL_CTX *context, enum trust_store store, const char *host,
 		      char error[TRUST_ERROR_SIZE])
 {
-	if (!SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) ||
-	    !host_set(SSL_CTX_get0_param(context), host)) {
+	X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
+	struct in6_addr address;
+	int is_set;
+
+	/* An address is compared with a certificate's addresses only, a name with its names. */
+	if (inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1) {
+		is_set = X509_VERIFY_PARAM_set1_ip_asc(param, host);
+	} else {
+		X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+							       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+		/* No name at all would mean any. */
+		is_set = *host && X509_VERIFY_PARAM_set1_host(param, host, 0);
+	}
+	if (!SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) || !is_set) {
 		snprintf(error, TRUST_ERROR_SIZE, "TLS to %s cannot be prepared", host);
 		ERR_clear_error();
 		return -1;

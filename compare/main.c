@@ -61,23 +61,6 @@ _Noreturn static void refuse(const char *name, const char *value, const char *al
 	exit(2);
 }
 
-static void option_set(const char *name, const char *value)
-{
-	char allowed[64];
-	int64_t number;
-
-	for (size_t i = 0; i < OPTIONS_N; i++) {
-		if (strcmp(options[i].name, name) != 0)
-			continue;
-		snprintf(allowed, sizeof(allowed), "%d to %d", options[i].least, options[i].most);
-		if (number_parse(value, options[i].most, &number) || number < options[i].least)
-			refuse(name, value, allowed);
-		*options[i].value = (int)number;
-		return;
-	}
-	refuse("the option", name, "those of compare-way --help");
-}
-
 static const char *setting(const char *name)
 {
 	const char *value = getenv(name);
@@ -87,23 +70,6 @@ static const char *setting(const char *name)
 		exit(2);
 	}
 	return value;
-}
-
-static void market_services(void)
-{
-	static char redis_own[256];
-	const char *redis = setting("REDIS_URL"), *slash = strrchr(redis, '/');
-
-	/* The ways have a database of Redis for themselves: it is emptied. */
-	if (!slash || strcmp(slash, "/0") != 0)
-		refuse("REDIS_URL", redis, "a URL that ends in /0");
-	snprintf(redis_own, sizeof(redis_own), "%.*s/9", (int)(slash - redis), redis);
-	market.redis = redis_own;
-	market.postgres = setting("DATABASE_ADMIN_URL");
-	market.postgres_locks = setting("DATABASE_URL");
-	market.rabbit = setting("AMQP_URL");
-	market.gateway = setting("COUPON_LISTEN");
-	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
 }
 
 static const struct way *const tables[] = { ways_postgres, ways_locks,    ways_redis,
@@ -276,6 +242,8 @@ int main(int argc, char **argv)
 	const struct way *way;
 	struct sales_result result;
 	struct seller *seller;
+	const char *redis, *slash;
+	char allowed[64], redis_own[256];
 
 	log_init("compare", LOG_LEVEL_WARN, 0);
 	if (argc < 2 || strcmp(argv[1], "--help") == 0) {
@@ -287,11 +255,36 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	way = way_need(argv[1]);
-	for (int i = 2; i < argc; i += 2)
-		option_set(argv[i], i + 1 < argc ? argv[i + 1] : "");
+	for (int i = 2; i < argc; i += 2) {
+		const char *value = i + 1 < argc ? argv[i + 1] : "";
+		size_t at = 0;
+		int64_t number;
+
+		while (at < OPTIONS_N && strcmp(options[at].name, argv[i]) != 0)
+			at++;
+		if (at == OPTIONS_N)
+			refuse("the option", argv[i], "those of compare-way --help");
+		snprintf(allowed, sizeof(allowed), "%d to %d", options[at].least, options[at].most);
+		if (number_parse(value, options[at].most, &number) || number < options[at].least)
+			refuse(argv[i], value, allowed);
+		*options[at].value = (int)number;
+	}
 	if (market.is_meeting || market.connections > market.clients)
 		market.connections = market.clients;
-	market_services();
+
+	/* The ways have a database of Redis for themselves: it is emptied. */
+	redis = setting("REDIS_URL");
+	slash = strrchr(redis, '/');
+	if (!slash || strcmp(slash, "/0") != 0)
+		refuse("REDIS_URL", redis, "a URL that ends in /0");
+	snprintf(redis_own, sizeof(redis_own), "%.*s/9", (int)(slash - redis), redis);
+	market.redis = redis_own;
+	market.postgres = setting("DATABASE_ADMIN_URL");
+	market.postgres_locks = setting("DATABASE_URL");
+	market.rabbit = setting("AMQP_URL");
+	market.gateway = setting("COUPON_LISTEN");
+	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
+
 	tables_make(way);
 	sales_run(&market, way, &result);
 	judge(way, &result);

@@ -43,30 +43,6 @@ struct sales {
 	_Atomic int64_t committed_us; /* the last COMMIT */
 };
 
-static void requests_make(struct sales *sales)
-{
-	const struct market *market = sales->market;
-	int *users = calloc((size_t)market->users, sizeof(*users));
-	unsigned seed = market->seed;
-
-	sales->made = calloc((size_t)market->users * REPEATS, sizeof(*sales->made));
-	check(users && sales->made);
-	for (int i = 0; i < market->users; i++)
-		users[i] = i + 1;
-	for (int i = market->users - 1; i > 0; i--) {
-		int j = rand_r(&seed) % (i + 1), user = users[i];
-
-		users[i] = users[j];
-		users[j] = user;
-	}
-	for (int i = 0; i < market->users; i++)
-		for (int times = users[i] % REPEATERS ? 1 : REPEATS; times > 0; times--)
-			sales->made[sales->n++].request = (struct sale_request){
-				.user = users[i], .item = users[i] % market->items + 1
-			};
-	free(users);
-}
-
 /* ---- the gap between a read and a write */
 
 /* The requests that are served now, and those that are in the gap. */
@@ -291,12 +267,30 @@ void sales_run(struct market *market, const struct way *way, struct sales_result
 	int connections = market->connections, workers = way->workers ? way->workers : connections,
 	    most = connections + (way->work ? workers : 0) + (way->watch ? 1 : 0), n = connections;
 	struct sales_part *parts = calloc((size_t)most, sizeof(*parts));
+	int *users = calloc((size_t)market->users, sizeof(*users));
 	int64_t begun_us, last_us = 0, *took_us;
+	unsigned seed = market->seed;
 	size_t sold_n = 0;
 
 	*result = (struct sales_result){ 0 };
-	requests_make(&sales);
-	check(parts && pthread_barrier_init(&sales.barrier, NULL, (unsigned)most + 1) == 0);
+	sales.made = calloc((size_t)market->users * REPEATS, sizeof(*sales.made));
+	check(parts && users && sales.made);
+	for (int i = 0; i < market->users; i++)
+		users[i] = i + 1;
+	for (int i = market->users - 1; i > 0; i--) {
+		int j = rand_r(&seed) % (i + 1), user = users[i];
+
+		users[i] = users[j];
+		users[j] = user;
+	}
+	for (int i = 0; i < market->users; i++)
+		for (int times = users[i] % REPEATERS ? 1 : REPEATS; times > 0; times--)
+			sales.made[sales.n++].request = (struct sale_request){
+				.user = users[i], .item = users[i] % market->items + 1
+			};
+	free(users);
+
+	check(pthread_barrier_init(&sales.barrier, NULL, (unsigned)most + 1) == 0);
 	parts_start(&sales, parts, connections, NULL);
 	if (way->work)
 		n += parts_start(&sales, parts + n, workers, way->work);

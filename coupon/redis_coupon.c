@@ -173,37 +173,6 @@ int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis
 	return is_there;
 }
 
-enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
-				     const struct terms *terms, int64_t *taken)
-{
-	static const char *const words[] = { [TERMS_APPLIED] = "applied",
-					     [TERMS_CURRENT] = "current",
-					     [TERMS_MISSING] = "missing" };
-	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
-	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
-		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
-	const char *argv[] = {
-		number_text(terms->version, version), status,
-		number_text(terms->total, total),     number_text(terms->begin_ms, begin),
-		number_text(terms->end_ms, end),      number_text(terms->limit, limit)
-	};
-	redisReply *reply = redis_client_coupon_eval(redis, lua_terms, coupon, COUPON_KEYS_ISSUE, 6,
-						     argv);
-	unsigned result = TERMS_APPLIED;
-
-	if (!reply)
-		return TERMS_FAILED;
-	redis_reply_word(reply, word);
-	while (result < TERMS_TAKEN && strcmp(word, words[result]) != 0)
-		result++;
-	if (result == TERMS_TAKEN) {
-		check(strcmp(word, "taken") == 0 && reply->elements == 2);
-		*taken = redis_reply_number(reply->element[1]);
-	}
-	freeReplyObject(reply);
-	return (enum terms_result)result;
-}
-
 void generations_fini(struct generations *generations)
 {
 	free(generations->list);

@@ -49,18 +49,6 @@ struct redis_filled {
 /* 1 when the keeper has said so of a rebuild that takes longer; otherwise 0. */
 int redis_coupon_filled(struct redis_client *redis, int64_t coupon, struct redis_filled *filled);
 
-struct terms {
-	int64_t version;
-	const char *status;                     /* of PostgreSQL: published, paused or closed */
-	int64_t total, begin_ms, end_ms, limit; /* 0 ms: no bound */
-};
-
-enum terms_result { TERMS_APPLIED, TERMS_CURRENT, TERMS_MISSING, TERMS_TAKEN, TERMS_FAILED };
-
-/* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */
-enum terms_result redis_coupon_terms(struct redis_client *redis, int64_t coupon,
-				     const struct terms *terms, int64_t *taken);
-
 /*
  * The generations of a coupon, one for each rebuild in Redis, with their highest receive numbers in
  * both stores. Number 0: the sums of those that PostgreSQL has folded.

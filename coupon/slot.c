@@ -1,7 +1,7 @@
 #include "coupon/slot.h"
 
 #include "common/array.h"
-#include "common/hash.h"
+#include "common/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,38 +199,6 @@ void slots_fini(struct slots *slots)
 	*slots = (struct slots){ 0 };
 }
 
-void slot_arrays_init(struct slot_arrays *arrays)
-{
-	*arrays = (struct slot_arrays){
-		.users.type = POSTGRES_TEXT,
-		.numbers.type = POSTGRES_INT2,
-		.batches.type = POSTGRES_UUID,
-		.indexes.type = POSTGRES_INT2,
-		.generations.type = POSTGRES_INT4,
-		.times.type = POSTGRES_INT8,
-	};
-}
-
-void slot_arrays_add(struct slot_arrays *arrays, const struct slot *slots, size_t n)
-{
-	for (const struct slot *slot = slots; slot < slots + n; slot++) {
-		postgres_array_add_text(&arrays->users, slot->user.text, slot->user.len);
-		postgres_array_add_number(&arrays->numbers, slot->number);
-		postgres_array_add_uuid(&arrays->batches, &slot->batch);
-		postgres_array_add_number(&arrays->indexes, slot->index);
-	}
-}
-
-void slot_arrays_fini(struct slot_arrays *arrays)
-{
-	struct postgres_array *const all[] = { &arrays->users,       &arrays->numbers,
-					       &arrays->batches,     &arrays->indexes,
-					       &arrays->generations, &arrays->times };
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		postgres_array_fini(all[i]);
-}
-
 void slot_settle(const struct slot *slot, int64_t coupon, int64_t generation, int64_t seq,
 		 int64_t at_ms, struct settle_args *args)
 {
@@ -245,61 +213,4 @@ void slot_settle(const struct slot *slot, int64_t coupon, int64_t generation, in
 							.key_len = slot->key_len,
 							.tail_len = slot->tail_len,
 							.at_ms = at_ms });
-}
-
-static uint64_t print_make(const struct slot *slot)
-{
-	struct slot known = { 0 }; /* the slot, and nothing else behind its user */
-	uint64_t print;
-
-	memcpy(known.user.text, slot->user.text, slot->user.len);
-	known.user.len = slot->user.len;
-	known.batch = slot->batch;
-	known.number = slot->number;
-	known.index = slot->index;
-	print = hash_keyed(&known, offsetof(struct slot, key_len));
-	return print ? print : 1;
-}
-
-/* Where it is, or is to be put. */
-static uint64_t *cell_find(const struct slot_set *set, uint64_t print)
-{
-	size_t i = (size_t)print & (set->size - 1);
-
-	while (set->cells[i] && set->cells[i] != print)
-		i = (i + 1) & (set->size - 1);
-	return &set->cells[i];
-}
-
-int slot_set_add(struct slot_set *set, const struct slot *slot)
-{
-	uint64_t print = print_make(slot), *cell;
-
-	if (set->n >= set->max)
-		return 0;
-	if (set->n * 3 >= set->size * 2) {
-		struct slot_set old = *set;
-
-		set->size = old.size ? old.size * 2 : 1024;
-		set->cells = checked(calloc(set->size, sizeof(*set->cells)));
-		for (size_t i = 0; i < old.size; i++)
-			if (old.cells[i])
-				*cell_find(set, old.cells[i]) = old.cells[i];
-		free(old.cells);
-	}
-	cell = cell_find(set, print);
-	set->n += *cell == 0;
-	*cell = print;
-	return 1;
-}
-
-int slot_set_has(const struct slot_set *set, const struct slot *slot)
-{
-	return set->size > 0 && *cell_find(set, print_make(slot));
-}
-
-void slot_set_fini(struct slot_set *set)
-{
-	free(set->cells);
-	*set = (struct slot_set){ 0 };
 }

@@ -88,29 +88,6 @@ void slots_add_message(struct slots *slots, const struct message *message);
 void slots_sort(struct slots *slots);
 void slots_fini(struct slots *slots);
 
-/* The arguments of a statement on slots: arrays of one length. */
-struct slot_arrays {
-	struct postgres_array users, numbers, batches, indexes;
-	struct postgres_array generations, times; /* added by the caller */
-};
-
-void slot_arrays_init(struct slot_arrays *arrays);
-void slot_arrays_add(struct slot_arrays *arrays, const struct slot *slots, size_t n);
-void slot_arrays_fini(struct slot_arrays *arrays);
 /* Adds a slot whose tail is known to the arguments of settle(). */
 void slot_settle(const struct slot *slot, int64_t coupon, int64_t generation, int64_t seq,
 		 int64_t at_ms, struct settle_args *args);
-
-/*
- * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
- * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it
- * was full. All zero but `max` at first.
- */
-struct slot_set {
-	uint64_t *cells; /* 0: free */
-	size_t n, size, max;
-};
-
-int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
-int slot_set_has(const struct slot_set *set, const struct slot *slot);
-void slot_set_fini(struct slot_set *set);

@@ -405,6 +405,38 @@ PGresult *store_receive_ask(struct db *db, const char *sql, int n, const struct 
 	return rows;
 }
 
+void slot_arrays_init(struct slot_arrays *arrays)
+{
+	*arrays = (struct slot_arrays){
+		.users.type = POSTGRES_TEXT,
+		.numbers.type = POSTGRES_INT2,
+		.batches.type = POSTGRES_UUID,
+		.indexes.type = POSTGRES_INT2,
+		.generations.type = POSTGRES_INT4,
+		.times.type = POSTGRES_INT8,
+	};
+}
+
+void slot_arrays_add(struct slot_arrays *arrays, const struct slot *slots, size_t n)
+{
+	for (const struct slot *slot = slots; slot < slots + n; slot++) {
+		postgres_array_add_text(&arrays->users, slot->user.text, slot->user.len);
+		postgres_array_add_number(&arrays->numbers, slot->number);
+		postgres_array_add_uuid(&arrays->batches, &slot->batch);
+		postgres_array_add_number(&arrays->indexes, slot->index);
+	}
+}
+
+void slot_arrays_fini(struct slot_arrays *arrays)
+{
+	struct postgres_array *const all[] = { &arrays->users,       &arrays->numbers,
+					       &arrays->batches,     &arrays->indexes,
+					       &arrays->generations, &arrays->times };
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		postgres_array_fini(all[i]);
+}
+
 PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
 			  size_t n)
 {

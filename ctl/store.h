@@ -78,6 +78,16 @@ PGresult *store_coupon_row(struct db *db, const char *sql, int64_t coupon);
  */
 PGresult *store_receive_ask(struct db *db, const char *sql, int n, const struct receive *receive);
 
+/* The arguments of a statement on slots: arrays of one length. */
+struct slot_arrays {
+	struct postgres_array users, numbers, batches, indexes;
+	struct postgres_array generations, times; /* added by the caller */
+};
+
+void slot_arrays_init(struct slot_arrays *arrays);
+void slot_arrays_add(struct slot_arrays *arrays, const struct slot *slots, size_t n);
+void slot_arrays_fini(struct slot_arrays *arrays);
+
 /* A query of the slots of a coupon: their users, numbers, batches and indexes. */
 PGresult *store_slots_ask(struct db *db, const char *sql, int64_t coupon, const struct slot *slots,
 			  size_t n);

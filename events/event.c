@@ -89,7 +89,7 @@ struct event_row {
 	char received_at[CLOCK_RFC3339_SIZE];
 	char key[RECEIVE_KEY_MAX + 1];
 	char trace[TRACE_SIZE];
-	char reason[REASON_SIZE]; /* of reason_table.h: nothing in it is escaped */
+	char reason[REASON_SIZE]; /* of enum reason: nothing in it is escaped */
 };
 
 struct packets {

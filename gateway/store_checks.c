@@ -5,7 +5,6 @@
 #include "common/log/log.h"
 #include "common/program/weak_settings.h"
 #include "common/redis/redis.h"
-#include "coupon/restore.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"

@@ -245,18 +245,6 @@ static enum lock_result refuse(struct lock_owner *owner, const char *why)
 	return LOCK_REFUSED;
 }
 
-static int name_is_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (len == 0 || len > LOCK_NAME_MAX || name[0] == '}') /* {} is no hash tag of Redis */
-		return 0;
-	for (size_t i = 0; i < len; i++)
-		if (name[i] < '!' || name[i] > '~')
-			return 0;
-	return 1;
-}
-
 static void session_put(struct lock_owner *owner, void *session, enum lock_reply last)
 {
 	if (last == LOCK_REPLY_DOWN || last == LOCK_REPLY_ERROR)
@@ -333,10 +321,13 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 			   const struct lock_options *options, struct lock **lock)
 {
 	struct lock *held;
+	size_t len = 0;
 
 	*lock = NULL;
 	owner->error[0] = '\0';
-	if (!name_is_valid(name))
+	while (name[len] >= '!' && name[len] <= '~')
+		len++;
+	if (len == 0 || len > LOCK_NAME_MAX || name[len] || name[0] == '}') /* {} is no hash tag */
 		return refuse(owner, "the name must be 1 to 200 bytes of printable ASCII without "
 				     "spaces, and must not begin with }");
 	if (options->lease_ms < LOCK_LEASE_LEAST_MS || options->lease_ms > LOCK_LEASE_MOST_MS ||

@@ -140,11 +140,6 @@ int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us)
 	return RUSH_NONE;
 }
 
-void rush_crowd_sent(struct rush_crowd *crowd, uint32_t slot)
-{
-	crowd->slots[slot].is_sent = 1;
-}
-
 /* An attempt has no answer: its user presses again, or this is the end of its request. */
 static void attempt_fail(struct rush_crowd *crowd, uint32_t i, enum rush_end end, int64_t now_us)
 {

@@ -36,7 +36,7 @@ struct rush_presses {
 struct rush_slot {
 	uint32_t user;
 	uint32_t attempt; /* from 0 on */
-	int is_sent;
+	int is_sent;      /* set by the owner when the request is sent: it may be accepted then */
 	int64_t due_us;
 	uint32_t older, newer; /* in the order in which they were due */
 };
@@ -80,8 +80,6 @@ void rush_crowd_fini(struct rush_crowd *crowd);
 
 /* The slot in which a user begins an attempt now, or RUSH_NONE. */
 int rush_crowd_start(struct rush_crowd *crowd, int64_t now_us);
-/* Its request is sent: from now on it may be accepted. */
-void rush_crowd_sent(struct rush_crowd *crowd, uint32_t slot);
 
 /* Each of these ends the attempt in a slot, which is then free. */
 

@@ -19,6 +19,7 @@
 #include "common/log/log.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,7 +272,9 @@ static int numbers_read(const char *path, long long *first, long long *second)
 void rush_open_loop_check(const struct rush_plan *plan, const struct gateway_address *address)
 {
 	uint64_t descriptors = (uint64_t)plan->connections_n + DESCRIPTORS;
-	int family = address->address.ss_family, is_loopback = gateway_address_is_loopback(address);
+	const struct sockaddr_in *in = (const struct sockaddr_in *)&address->address;
+	int family = address->address.ss_family,
+	    is_loopback = family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 	long long low, high, reuse, none, kept_s, needed, there, sources = plan->open.sources;
 	struct rlimit limit;
 
@@ -321,7 +324,7 @@ static void open_fill(void *context, uint32_t i)
 
 		c->out_len = is_http ? rush_plan_http(loop->plan, user, loop->fields, c->out)
 				     : rush_plan_line(loop->plan, user, c->out);
-		rush_crowd_sent(loop->crowd, i);
+		loop->crowd->slots[i].is_sent = 1;
 		client_send(&loop->client, i);
 	} else if (loop->phase == PHASE_PING && !loop->is_sent) {
 		c->out_len = is_http ? (size_t)sprintf(c->out, "GET /v1/ping HTTP/1.1\r\n%s\r\n",

@@ -87,71 +87,6 @@ static void latency_print(const char *name, const cJSON *latency)
 	putchar('\n');
 }
 
-static void answers_print(const struct rush_report *report, const cJSON *object)
-{
-	const struct rush_requests *requests = report->requests;
-	const struct rush_figures *figures = report->figures;
-	const cJSON *answers = cJSON_GetObjectItemCaseSensitive(object, "answers"), *answer;
-	uint32_t n = rush_requests_answered(requests);
-	char grouped[OUTPUT_GROUPED_SIZE];
-
-	cJSON_ArrayForEach(answer, answers)
-		printf("  %-22s %12s\n", answer->string,
-		       output_grouped(strtoll(answer->valuestring, NULL, 10), grouped));
-	printf("  %-22s %12s", "answered", output_grouped(n, grouped));
-	output_template(" in {seconds} s, {per_second:,} a second\n", object);
-	if (figures->disconnections)
-		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
-		       figures->error);
-	if (requests->overdue)
-		printf("  %-22s %12u\n", "answered too late", requests->overdue);
-	if (requests->strange)
-		printf("  %-22s %12u, the first: %s\n", "invalid lines", requests->strange,
-		       requests->strange_first);
-	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
-	       "max");
-	latency_print("all answers", cJSON_GetObjectItemCaseSensitive(object, "latency_us"));
-	if (requests->ends[answer_code(ANSWER_OK)] > 0 &&
-	    requests->ends[answer_code(ANSWER_OK)] < n)
-		latency_print(rush_acks[requests->plan->ack],
-			      cJSON_GetObjectItemCaseSensitive(object, "latency_accepted_us"));
-}
-
-static cJSON *verify_json(const struct rush_report *report)
-{
-	const struct rush_verify *v = report->verify;
-	const struct rush_tally *t = &v->tally;
-	cJSON *object = output_object(), *wrong = cJSON_CreateArray();
-
-	output_bool(object, "p1", !v->oversold && !v->rows_differ);
-	output_bool(object, "p2", !v->over_limit);
-	output_bool(object, "p3", !rush_tally_wrong(t) && !v->twice);
-	output_number(object, "total", v->total);
-	output_number(object, "issued", v->issued);
-	output_number(object, "oversold", v->oversold);
-	output_bool(object, "rows_differ", v->rows_differ != 0);
-	output_number(object, "over_limit", v->over_limit);
-	output_number(object, "accepted", t->told);
-	output_number(object, "rows", t->issued);
-	output_number(object, "rejected", t->rejected);
-	output_number(object, "lost", t->lost);
-	output_number(object, "both", t->both);
-	output_number(object, "twice", t->twice + v->twice);
-	output_number(object, "told_otherwise", t->other);
-	output_number(object, "keys_not_kept", t->unkept);
-	output_number(object, "never_told", t->stray);
-	output_number(object, "behind_unknown", t->from_unknown);
-	/* from the first request to the last row */
-	if (v->settled_us && v->new_n > 0 && !report->crowd)
-		output_number(object, "committed_us", v->settled_us - report->figures->begin_us);
-	else
-		output_null(object, "committed_us");
-	for (size_t i = 0; i < t->wrong_n; i++)
-		cJSON_AddItemToArray(wrong, cJSON_CreateString(t->wrong[i]));
-	output_add(object, "wrong", wrong);
-	return object;
-}
-
 static cJSON *open_loop_json(const struct rush_report *report)
 {
 	const struct rush_crowd *crowd = report->crowd;
@@ -262,8 +197,10 @@ static cJSON *report_json(const struct rush_report *report)
 {
 	const struct rush_plan *plan = report->requests->plan;
 	const struct rush_figures *figures = report->figures;
+	const struct rush_verify *v = report->verify;
+	const struct rush_tally *t;
 	uint32_t answered = rush_requests_answered(report->requests);
-	cJSON *object = output_object(), *answers = output_object();
+	cJSON *object = output_object(), *answers = output_object(), *verify, *wrong;
 
 	output_bool(object, "passed", report->passed);
 	output_id(object, "coupon", plan->coupons.n == 1 ? plan->coupons.list[0] : 0);
@@ -299,10 +236,41 @@ static cJSON *report_json(const struct rush_report *report)
 	output_add(object, "latency_us", latency_json(report->requests, RUSH_ENDS));
 	output_add(object, "latency_accepted_us",
 		   latency_json(report->requests, answer_code(ANSWER_OK)));
-	if (report->verify)
-		output_add(object, "verify", verify_json(report));
-	else
+
+	if (!report->verify) {
 		output_null(object, "verify");
+		return object;
+	}
+	t = &v->tally;
+	verify = output_object();
+	wrong = cJSON_CreateArray();
+	output_bool(verify, "p1", !v->oversold && !v->rows_differ);
+	output_bool(verify, "p2", !v->over_limit);
+	output_bool(verify, "p3", !rush_tally_wrong(t) && !v->twice);
+	output_number(verify, "total", v->total);
+	output_number(verify, "issued", v->issued);
+	output_number(verify, "oversold", v->oversold);
+	output_bool(verify, "rows_differ", v->rows_differ != 0);
+	output_number(verify, "over_limit", v->over_limit);
+	output_number(verify, "accepted", t->told);
+	output_number(verify, "rows", t->issued);
+	output_number(verify, "rejected", t->rejected);
+	output_number(verify, "lost", t->lost);
+	output_number(verify, "both", t->both);
+	output_number(verify, "twice", t->twice + v->twice);
+	output_number(verify, "told_otherwise", t->other);
+	output_number(verify, "keys_not_kept", t->unkept);
+	output_number(verify, "never_told", t->stray);
+	output_number(verify, "behind_unknown", t->from_unknown);
+	/* from the first request to the last row */
+	if (v->settled_us && v->new_n > 0 && !report->crowd)
+		output_number(verify, "committed_us", v->settled_us - figures->begin_us);
+	else
+		output_null(verify, "committed_us");
+	for (size_t i = 0; i < t->wrong_n; i++)
+		cJSON_AddItemToArray(wrong, cJSON_CreateString(t->wrong[i]));
+	output_add(verify, "wrong", wrong);
+	output_add(object, "verify", verify);
 	return object;
 }
 
@@ -317,9 +285,13 @@ static void report_print(const struct rush_report *report, cJSON *object)
 		"connection of its own[open_loop.http , HTTP], who give up after "
 		"{open_loop.give_up_s} s and press again {open_loop.retries} times, pause "
 		"{open_loop.pause}";
-	const struct rush_plan *plan = report->requests->plan;
+	const struct rush_requests *requests = report->requests;
+	const struct rush_plan *plan = requests->plan;
 	const struct rush_figures *figures = report->figures;
 	const struct rush_verify *v = report->verify;
+	const cJSON *answers = cJSON_GetObjectItemCaseSensitive(object, "answers"), *answer;
+	uint32_t n = rush_requests_answered(requests);
+	char grouped[OUTPUT_GROUPED_SIZE];
 	cJSON *verify = cJSON_GetObjectItemCaseSensitive(object, "verify");
 
 	output_id(object, "first", plan->coupons.list[0]);
@@ -334,7 +306,28 @@ static void report_print(const struct rush_report *report, cJSON *object)
 	output_template(
 		"[form , user ids {form}][is_seeded , user seed {user_seed}], ack {ack}\n\n",
 		object);
-	answers_print(report, object);
+
+	cJSON_ArrayForEach(answer, answers)
+		printf("  %-22s %12s\n", answer->string,
+		       output_grouped(strtoll(answer->valuestring, NULL, 10), grouped));
+	printf("  %-22s %12s", "answered", output_grouped(n, grouped));
+	output_template(" in {seconds} s, {per_second:,} a second\n", object);
+	if (figures->disconnections)
+		printf("  %-22s %12u, the last: %s\n", "connections lost", figures->disconnections,
+		       figures->error);
+	if (requests->overdue)
+		printf("  %-22s %12u\n", "answered too late", requests->overdue);
+	if (requests->strange)
+		printf("  %-22s %12u, the first: %s\n", "invalid lines", requests->strange,
+		       requests->strange_first);
+	printf("\n  %-22s %9s %9s %9s %9s %9s\n", "latency, ms", "p50", "p90", "p99", "p99.9",
+	       "max");
+	latency_print("all answers", cJSON_GetObjectItemCaseSensitive(object, "latency_us"));
+	if (requests->ends[answer_code(ANSWER_OK)] > 0 &&
+	    requests->ends[answer_code(ANSWER_OK)] < n)
+		latency_print(rush_acks[plan->ack],
+			      cJSON_GetObjectItemCaseSensitive(object, "latency_accepted_us"));
+
 	if (report->crowd)
 		open_loop_print(report, object);
 
@@ -373,7 +366,7 @@ static void report_print(const struct rush_report *report, cJSON *object)
 			"[keys_not_kept , {keys_not_kept:,} keys or codes not kept]",
 			verify);
 	}
-	output_bool(object, "is_unanswered", !rush_requests_answered(report->requests));
+	output_bool(object, "is_unanswered", !n);
 	output_text(object, "why", figures->stopped ? "stopped by a signal" : figures->error);
 	output_template("[!verify {answered:,} answered, not verified]"
 			"[is_unanswered , not one request was answered]"

@@ -224,8 +224,8 @@ static size_t forward_way(const void *item)
 	return ((const struct forwarding *)item)->way;
 }
 
-/* Publishes the copy of a delivery. `requeues`: the parking queue is not tried now. */
-static void forward_publish(struct worker *worker, const struct delivery *delivery, int requeues)
+/* Publishes the waiting copies, as far as possible now. */
+static void forward_send(struct worker *worker, int64_t now_ms)
 {
 	const char *routing_key = worker->settler.work->routing_key;
 	const struct {
@@ -235,44 +235,8 @@ static void forward_publish(struct worker *worker, const struct delivery *delive
 		[WAY_PARKED] = { AMQP_EXCHANGE, AMQP_PARKED_KEY },
 		[WAY_DEAD] = { AMQP_DEAD_EXCHANGE, routing_key },
 	};
-	const struct envelope *envelope = delivery->envelope;
-	amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
-				      .value = { .kind = AMQP_FIELD_KIND_UTF8 } };
-	amqp_basic_properties_t properties = envelope->properties;
-	struct forwarding *copy = checked(malloc(sizeof(*copy)));
-
-	*copy = (struct forwarding){ .state = delivery->state,
-				     .epoch = delivery->epoch,
-				     .tag = delivery->tag,
-				     .position = delivery->position,
-				     .coupon = delivery->coupon,
-				     .batch = delivery->batch };
-	/* The reply address is kept, except in a dead letter: the client may still wait. */
-	if (delivery->state == DELIVERY_DEAD_SENT) {
-		copy->way = WAY_DEAD;
-		reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);
-		properties._flags &= (amqp_flags_t)~AMQP_BASIC_REPLY_TO_FLAG;
-		properties._flags |= AMQP_BASIC_HEADERS_FLAG;
-		properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
-		log_warn("dead_letter", LOG_S("reason", delivery->reason),
-			 LOG_I("bytes", envelope->body_size));
-	} else if (delivery->state == DELIVERY_PARKING_SENT) {
-		copy->way = requeues ? WAY_WORK : WAY_PARKED;
-		fault_point(FAULT_WORKER_BEFORE_PARK);
-	} else {
-		copy->way = delivery->from_parking ? WAY_PARKED : WAY_WORK;
-		fault_point(FAULT_WORKER_BEFORE_RESCUE);
-	}
-	rabbit_publisher_send(worker->publisher, ways[copy->way].exchange,
-			      ways[copy->way].routing_key, &properties,
-			      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
-}
-
-/* Publishes the waiting copies, as far as possible now. */
-static void forward_send(struct worker *worker, int64_t now_ms)
-{
 	const struct delivery *delivery;
-	int requeues;
+	int requeues; /* the parking queue is not tried now */
 
 	if (rabbit_publisher_ready(worker->publisher))
 		worker->publisher_ready_ms = now_ms;
@@ -286,8 +250,39 @@ static void forward_send(struct worker *worker, int64_t now_ms)
 	if (requeues)
 		worker->forward_due_ms = now_ms + REQUEUE_MS;
 	while (rabbit_publisher_ready(worker->publisher) &&
-	       (delivery = settlement_forward(worker->settlement)))
-		forward_publish(worker, delivery, requeues);
+	       (delivery = settlement_forward(worker->settlement))) {
+		const struct envelope *envelope = delivery->envelope;
+		amqp_table_entry_t reason = { .key = amqp_cstring_bytes(AMQP_DEAD_REASON),
+					      .value = { .kind = AMQP_FIELD_KIND_UTF8 } };
+		amqp_basic_properties_t properties = envelope->properties;
+		struct forwarding *copy = checked(malloc(sizeof(*copy)));
+
+		*copy = (struct forwarding){ .state = delivery->state,
+					     .epoch = delivery->epoch,
+					     .tag = delivery->tag,
+					     .position = delivery->position,
+					     .coupon = delivery->coupon,
+					     .batch = delivery->batch };
+		/* The reply address is kept, except in a dead letter: the client may still wait. */
+		if (delivery->state == DELIVERY_DEAD_SENT) {
+			copy->way = WAY_DEAD;
+			reason.value.value.bytes = amqp_cstring_bytes(delivery->reason);
+			properties._flags &= (amqp_flags_t)~AMQP_BASIC_REPLY_TO_FLAG;
+			properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+			properties.headers = (amqp_table_t){ .num_entries = 1, .entries = &reason };
+			log_warn("dead_letter", LOG_S("reason", delivery->reason),
+				 LOG_I("bytes", envelope->body_size));
+		} else if (delivery->state == DELIVERY_PARKING_SENT) {
+			copy->way = requeues ? WAY_WORK : WAY_PARKED;
+			fault_point(FAULT_WORKER_BEFORE_PARK);
+		} else {
+			copy->way = delivery->from_parking ? WAY_PARKED : WAY_WORK;
+			fault_point(FAULT_WORKER_BEFORE_RESCUE);
+		}
+		rabbit_publisher_send(worker->publisher, ways[copy->way].exchange,
+				      ways[copy->way].routing_key, &properties,
+				      (amqp_bytes_t){ envelope->body_len, envelope->body }, copy);
+	}
 }
 
 static struct worker *worker_new(const struct work *work, const struct config *config,

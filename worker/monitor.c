@@ -147,44 +147,11 @@ static int led_n(const cJSON *told, const char *node)
 	return n;
 }
 
-static void members_prometheus(struct monitor *monitor, struct evbuffer *out)
-{
-	const cJSON *node;
-
-	exposition_head(out, "worker_queues_led", "gauge",
-			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
-	pthread_mutex_lock(&monitor->mutex);
-	cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
-		exposition_value(out, "worker_queues_led", "node", node->valuestring,
-				 led_n(monitor->told, node->valuestring));
-	if (monitor->told)
-		exposition_value(out, "worker_queues_led", "node", "", led_n(monitor->told, NULL));
-	pthread_mutex_unlock(&monitor->mutex);
-}
-
 /* The server */
 
 static const char *word(int up)
 {
 	return up ? "ok" : "not connected";
-}
-
-static const char *redis_word(const struct keeper_state *keeper)
-{
-	switch (keeper->relation) {
-	case RELATION_FOREIGN:
-		return RELATION_FOREIGN_TEXT "; see couponctl installation";
-	case RELATION_UNADOPTED:
-		return "belongs to no installation yet";
-	case RELATION_UNKNOWN:
-	case RELATION_OWN:
-	case RELATION_BEHIND:
-	case RELATION_OLD:
-	case RELATION_STANDBY:
-	case RELATION_OTHER:
-		break;
-	}
-	return word(keeper->redis_up);
 }
 
 /*
@@ -210,7 +177,7 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
 		    !metrics_get(METRIC_POSTGRESQL_OLD);
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
-	const char *state = word(postgresql);
+	const char *state = word(postgresql), *redis = word(keeper.redis_up);
 	char *text;
 
 	if (metrics_get(METRIC_POSTGRESQL_OLD))
@@ -218,13 +185,17 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	else if (keeper.relation == RELATION_BEHIND)
 		state = keeper.recovers ? "put back to an earlier moment; the keeper recovers"
 					: "put back to an earlier moment; run couponctl recover";
+	if (keeper.relation == RELATION_FOREIGN)
+		redis = RELATION_FOREIGN_TEXT "; see couponctl installation";
+	else if (keeper.relation == RELATION_UNADOPTED)
+		redis = "belongs to no installation yet";
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
 						   : "not consumed before Redis is known");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
 	cJSON_AddStringToObject(body, "postgresql", state);
-	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
+	cJSON_AddStringToObject(body, "redis", redis);
 	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
 	cJSON_AddBoolToObject(body, "ready", ready);
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
@@ -257,6 +228,7 @@ static void on_request(struct evhttp_request *request, void *data)
 	const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
 	struct monitor *monitor = data;
 	struct evbuffer *body;
+	const cJSON *node;
 	int64_t silent_ms = clock_monotonic_ms() - beat_ms;
 	int is_ok = silent_ms < MONITOR_SILENCE_MS;
 	char text[96];
@@ -279,7 +251,17 @@ static void on_request(struct evhttp_request *request, void *data)
 	} else {
 		body = checked(evbuffer_new());
 		metrics_prometheus(body);
-		members_prometheus(monitor, body);
+		exposition_head(
+			body, "worker_queues_led", "gauge",
+			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+		pthread_mutex_lock(&monitor->mutex);
+		cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
+			exposition_value(body, "worker_queues_led", "node", node->valuestring,
+					 led_n(monitor->told, node->valuestring));
+		if (monitor->told)
+			exposition_value(body, "worker_queues_led", "node", "",
+					 led_n(monitor->told, NULL));
+		pthread_mutex_unlock(&monitor->mutex);
 		keeper_exposition(body);
 		web_reply(request, HTTP_OK, NULL, EXPOSITION_TYPE, body);
 	}

@@ -22,7 +22,6 @@
 #include "common/message/number.h"
 #include "common/redis/redis_client.h"
 #include "common/thread.h"
-#include "coupon/restore.h"
 #include "embed.h"
 #include "worker/metrics.h"
 

@@ -193,22 +193,6 @@ void settlement_free(struct settlement *settlement)
 	free(settlement);
 }
 
-/* For a delivery of a coupon that is put off: held here while there is room, else parked. */
-static enum delivery_state locked_state(const struct settlement *settlement,
-					const struct delivery *delivery,
-					const struct put_off_coupon *put_off)
-{
-	if (delivery->from_parking || settlement->parking_max == 0)
-		return DELIVERY_PUT_OFF;
-	/* If nothing is held of it, this delivery is what the trial takes. */
-	if (put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0)
-		return DELIVERY_PARKING;
-	return settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n <
-			       settlement->put_off_max
-		       ? DELIVERY_PUT_OFF
-		       : DELIVERY_PARKING;
-}
-
 void settlement_add(struct settlement *settlement, struct delivery *delivery, unsigned how)
 {
 	const struct delivery *before = TAILQ_LAST(&settlement->deliveries, deliveries);
@@ -226,10 +210,19 @@ void settlement_add(struct settlement *settlement, struct delivery *delivery, un
 			delivery->group = settlement->next_group++;
 	}
 
+	/*
+	 * Of a coupon that is put off: held here while there is room, else parked. If nothing is
+	 * held of it, this delivery is what the trial takes.
+	 */
+	if (put_off)
+		delivery->state = DELIVERY_PUT_OFF;
+	if (put_off && !delivery->from_parking && settlement->parking_max > 0 &&
+	    ((put_off->failures >= SETTLEMENT_PARK_FAILURES && put_off->held > 0) ||
+	     settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n >=
+		     settlement->put_off_max))
+		delivery->state = DELIVERY_PARKING;
 	if (how & SETTLEMENT_RESCUE)
 		delivery->state = DELIVERY_RESCUE;
-	else if (put_off)
-		delivery->state = locked_state(settlement, delivery, put_off);
 	append(settlement, delivery);
 }
 

@@ -12,6 +12,110 @@
 #define APPLICATION_NAME_PUT_OFF "coupon-worker put off"
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
+#define COMPARE_AGAIN_MS 500  /* between two comparisons */
+/* While the keeper's thread reads the copy: at first, and while it cannot. */
+#define POLL_MS 10
+#define POLL_SLOWLY_MS 200
+#define POLL_SLOWLY_AFTER_MS 1000
+
+/* Whether Redis follows another server meanwhile: what runs in the session may never end. */
+static int primary_is_left(const struct primary *primary, int64_t since_ms)
+{
+	struct postgres_server followed = keeper_state().followed;
+
+	return primary->is_open && primary->connected_ms == since_ms && *followed.system &&
+	       !server_equals(&followed, &primary->server);
+}
+
+void primary_again(struct primary *primary)
+{
+	primary->asked_ms = 0;
+	primary->is_open = 0;
+}
+
+enum primary_state {
+	PRIMARY_OPEN,
+	PRIMARY_COUNT, /* the numbers are to be read, by sql_query_change_counts */
+	PRIMARY_WAIT
+};
+
+/* While the session is idle, before each transaction. `since_ms`: when it was connected. */
+static enum primary_state primary_step(struct primary *primary, int64_t since_ms, int64_t now_ms)
+{
+	struct keeper_state keeper = keeper_state();
+
+	if (keeper.relation == RELATION_FOREIGN)
+		primary->is_own = 0;
+	if (primary->connected_ms != since_ms ||
+	    primary->installations_n != keeper.installations_n ||
+	    (primary->is_open && (keeper.relation == RELATION_BEHIND || !primary->is_own ||
+				  primary_is_left(primary, since_ms)))) {
+		primary->connected_ms = since_ms;
+		primary->installations_n = keeper.installations_n;
+		primary_again(primary);
+	}
+	if (primary->is_open)
+		return PRIMARY_OPEN;
+	if (primary->asked_ms == 0) {
+		primary->asked_ms = now_ms;
+		keeper_copy_ask(primary->keeper);
+	} else if (now_ms >= primary->asked_ms &&
+		   keeper_copy(&primary->copy) >= primary->asked_ms) {
+		return PRIMARY_COUNT;
+	}
+	return PRIMARY_WAIT;
+}
+
+/*
+ * The numbers were read; after a failure, without rows, the comparison is repeated. Returns NULL,
+ * or why the session is to be left: `is_old`, or a standby.
+ */
+static const char *primary_counted(struct primary *primary, const PGresult *rows)
+{
+	struct changes changes;
+	struct standing standing;
+
+	primary->asked_ms += COMPARE_AGAIN_MS;
+	keeper_copy_ask(primary->keeper);
+	if (PQresultStatus(rows) != PGRES_TUPLES_OK)
+		return NULL;
+	changes_take(&changes, rows);
+	standing = changes_stand(keeper_state().relation, &changes, &primary->copy);
+	primary->is_old = standing.relation == RELATION_OLD;
+	switch (standing.relation) {
+	case RELATION_STANDBY:
+		return SERVER_STANDBY_TEXT;
+	case RELATION_OLD:
+		primary->is_own = 0;
+		return RELATION_OLD_TEXT;
+	case RELATION_UNKNOWN:
+	case RELATION_FOREIGN:
+	case RELATION_OTHER:
+		primary->is_own = 0;
+		return NULL;
+	case RELATION_UNADOPTED:
+		return NULL;
+	case RELATION_OWN:
+	case RELATION_BEHIND:
+		break;
+	}
+
+	/* Compared again, at once, with a copy that is read after Redis was asked to follow it. */
+	if (standing.follow != FOLLOW_NONE) {
+		if (!server_equals(&changes.server, &primary->asked))
+			primary->asked_ms = clock_monotonic_ms();
+		primary->asked = changes.server;
+		keeper_follow_ask(primary->keeper, &changes, standing.follow);
+		return NULL;
+	}
+	primary->is_own = 1;
+	primary->is_open = standing.relation == RELATION_OWN;
+	primary->server = changes.server;
+	memcpy(primary->installation, changes.installation, INSTALLATION_SIZE);
+	if (primary->outboxes)
+		outboxes_origin(primary->outboxes, &changes);
+	return NULL;
+}
 
 void put_off_log(const struct put_off_coupon *notice)
 {
@@ -273,12 +377,19 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 int64_t settler_deadline_ms(const struct settler *settler)
 {
 	int64_t deadline_ms = postgres_deadline_ms(settler->postgres);
-	int64_t due_ms = settlement_trial_ms(settler->settlement);
+	int64_t due_ms = settlement_trial_ms(settler->settlement), now_ms = clock_monotonic_ms();
+	int64_t asked_ms = settler->primary.asked_ms;
 
 	if (!postgres_idle(settler->postgres))
 		return deadline_ms;
+
+	/* The numbers are to be compared first. */
+	if (!settler->primary.is_open && asked_ms > now_ms)
+		return asked_ms;
 	if (!settler->primary.is_open)
-		return primary_deadline_ms(&settler->primary, clock_monotonic_ms());
+		return now_ms +
+		       (now_ms - asked_ms < POLL_SLOWLY_AFTER_MS ? POLL_MS : POLL_SLOWLY_MS);
+
 	if (settlement_counts(settler->settlement).waiting > 0 || settler->settlement->taken_n > 0)
 		due_ms = 0;
 	if (due_ms < begin_ms(settler))

@@ -17,7 +17,8 @@
  * unless a client waits for an outcome: where nobody waits, larger transactions cost PostgreSQL
  * less. What arrives later than that, in an idle system, does not wait.
  *
- * Nothing is settled in a new session of PostgreSQL before its numbers were compared (primary.h).
+ * Nothing is settled in a new session of PostgreSQL before its numbers were compared: struct
+ * primary.
  */
 #pragma once
 
@@ -25,10 +26,39 @@
 #include "common/postgres/postgres_session.h"
 #include "common/program/weak_settings.h"
 #include "common/rabbit/rabbit_publisher.h"
-#include "worker/primary.h"
+#include "keeper/keeper.h"
 #include "worker/metrics.h"
 #include "worker/outboxes.h"
 #include "worker/settlement.h"
+
+#include <libpq-fe.h>
+
+/*
+ * Whether the worker may settle in its session of PostgreSQL: whether its server is the one that
+ * counts.
+ *
+ * Nothing is settled in a new session of PostgreSQL before its numbers were compared with their
+ * copy in Redis: it may have been put back to an earlier moment (common/changes.h). While it is
+ * behind, the comparison is repeated; couponctl recover ends that. It is also repeated while Redis
+ * does not belong to this PostgreSQL, or follows another server; then the worker does not consume,
+ * either.
+ * A standby is left: a session that outlives its promotion was compared before it.
+ */
+struct primary {
+	struct keeper *keeper;     /* reads the copy */
+	struct outboxes *outboxes; /* are told whose numbers they copy; NULL: none */
+
+	struct changes copy;
+	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
+	struct postgres_server server;        /* of the session, which keeps its server */
+	int64_t connected_ms;                 /* of the session that is compared, or was */
+	int64_t asked_ms;                     /* for the copy; 0: not yet */
+	struct postgres_server asked;         /* that Redis was last asked to follow */
+	int installations_n;                  /* of the keeper, at that time */
+	int is_open;
+	int is_own; /* Redis belongs to this PostgreSQL, as far as is known, and follows it */
+	int is_old; /* the server of the last session that was compared */
+};
 
 /*
  * How long a statement waits for a lock. Longer than a settlement that another worker waits for;
@@ -132,6 +162,8 @@ int64_t settler_deadline_ms(const struct settler *settler);
 
 /* The `noticed` of settlement_new(). */
 void put_off_log(const struct put_off_coupon *notice);
+/* Compares the numbers again, with a copy that is read from now on. */
+void primary_again(struct primary *primary);
 /* Sends the statement with its arguments. */
 void settler_send(struct settler *settler, int n, const struct postgres_argument *arguments,
 		  int64_t now_ms);

@@ -49,10 +49,9 @@ enum answer answer_from_code(int code)
 	return ANSWER_COUNT;
 }
 
-static const char *const reasons[] = {
-	[REASON_NONE] = "",
+static const char *const reasons[] = { [REASON_NONE] = "",
 #define REASON(name, text) [REASON_##name] = text,
-#include "common/message/reason_table.h"
+				       REASONS(REASON)
 #undef REASON
 };
 

@@ -20,13 +20,25 @@ const char *answer_text(enum answer answer);   /* a readable line */
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);
 
+/* Every reason once, as in receive_rejected.reason; docs/lifecycle.md describes each. */
+#define REASONS(REASON)                          \
+	REASON(UNKNOWN_COUPON, "unknown_coupon") \
+	REASON(SLOT_TAKEN, "slot_taken")         \
+	REASON(SLOT_INVALID, "slot_invalid")     \
+	REASON(OUT_OF_STOCK, "out_of_stock")     \
+	REASON(KEY_TAKEN, "key_taken")           \
+	REASON(LOST, "lost")                     \
+	REASON(VOIDED, "voided")                 \
+	REASON(CODE_USED, "code_used")           \
+	REASON(CODE_INVALID, "code_invalid")
+
 /* Why a receive was rejected. REASON_NONE: it was not, or this version does not know why. */
 enum reason {
 	REASON_NONE,
 #define REASON(name, text) REASON_##name,
-#include "common/message/reason_table.h"
+	REASONS(REASON)
 #undef REASON
-	REASON_COUNT
+		REASON_COUNT
 };
 
 const char *reason_text(enum reason reason); /* "" for none */

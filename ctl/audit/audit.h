@@ -160,6 +160,20 @@ struct stall {
 	int held;                  /* a worker is in a long transaction, or has put off coupons */
 };
 
+/*
+ * A set of at most `max` slots, kept as hashes of 64 bits. It may report a slot that was not added,
+ * with a probability of 10^-12 in a set of a million, and it lacks slots that were added when it
+ * was full. All zero but `max` at first.
+ */
+struct slot_set {
+	uint64_t *cells; /* 0: free */
+	size_t n, size, max;
+};
+
+int slot_set_add(struct slot_set *set, const struct slot *slot); /* 1, or 0 when it is full */
+int slot_set_has(const struct slot_set *set, const struct slot *slot);
+void slot_set_fini(struct slot_set *set);
+
 struct pass {
 	struct audit *audit;
 	int64_t coupon;

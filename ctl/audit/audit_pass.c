@@ -2,6 +2,7 @@
  * Reads a coupon in both stores, and finds the slots that they do not have alike. Changes nothing
  * in either.
  */
+#include "common/hash.h"
 #include "ctl/audit/audit.h"
 
 #include "common/array.h"
@@ -24,6 +25,63 @@
 #define OPEN_MAX 50000            /* open slots to collect before their outcomes are read */
 #define RESOLVE_WAIT_MS 2000
 #define RESOLVE_PAUSE_MS 100
+
+static uint64_t print_make(const struct slot *slot)
+{
+	struct slot known = { 0 }; /* the slot, and nothing else behind its user */
+	uint64_t print;
+
+	memcpy(known.user.text, slot->user.text, slot->user.len);
+	known.user.len = slot->user.len;
+	known.batch = slot->batch;
+	known.number = slot->number;
+	known.index = slot->index;
+	print = hash_keyed(&known, offsetof(struct slot, key_len));
+	return print ? print : 1;
+}
+
+/* Where it is, or is to be put. */
+static uint64_t *cell_find(const struct slot_set *set, uint64_t print)
+{
+	size_t i = (size_t)print & (set->size - 1);
+
+	while (set->cells[i] && set->cells[i] != print)
+		i = (i + 1) & (set->size - 1);
+	return &set->cells[i];
+}
+
+int slot_set_add(struct slot_set *set, const struct slot *slot)
+{
+	uint64_t print = print_make(slot), *cell;
+
+	if (set->n >= set->max)
+		return 0;
+	if (set->n * 3 >= set->size * 2) {
+		struct slot_set old = *set;
+
+		set->size = old.size ? old.size * 2 : 1024;
+		set->cells = checked(calloc(set->size, sizeof(*set->cells)));
+		for (size_t i = 0; i < old.size; i++)
+			if (old.cells[i])
+				*cell_find(set, old.cells[i]) = old.cells[i];
+		free(old.cells);
+	}
+	cell = cell_find(set, print);
+	set->n += *cell == 0;
+	*cell = print;
+	return 1;
+}
+
+int slot_set_has(const struct slot_set *set, const struct slot *slot)
+{
+	return set->size > 0 && *cell_find(set, print_make(slot));
+}
+
+void slot_set_fini(struct slot_set *set)
+{
+	free(set->cells);
+	*set = (struct slot_set){ 0 };
+}
 
 void row_read(const struct pass *pass, struct audit_row *row, struct generations *generations)
 {

@@ -1,5 +1,6 @@
 #include "ctl/campaign/change.h"
 
+#include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/output.h"
 #include "embed.h"
@@ -77,6 +78,40 @@ void change_needed(struct change *change)
 		  (long long)change->coupon);
 }
 
+enum terms_result { TERMS_APPLIED, TERMS_CURRENT, TERMS_MISSING, TERMS_TAKEN, TERMS_FAILED };
+
+/* lua/terms.lua; `*taken` is set when the result is TERMS_TAKEN. */
+static enum terms_result terms_set(struct redis_client *redis, int64_t coupon,
+				   const struct terms *terms, int64_t *taken)
+{
+	static const char *const words[] = { [TERMS_APPLIED] = "applied",
+					     [TERMS_CURRENT] = "current",
+					     [TERMS_MISSING] = "missing" };
+	const char *status = strcmp(terms->status, "published") == 0 ? "open" : terms->status;
+	char version[NUMBER_SIZE], total[NUMBER_SIZE], begin[NUMBER_SIZE], end[NUMBER_SIZE],
+		limit[NUMBER_SIZE], word[REDIS_WORD_SIZE];
+	const char *argv[] = {
+		number_text(terms->version, version), status,
+		number_text(terms->total, total),     number_text(terms->begin_ms, begin),
+		number_text(terms->end_ms, end),      number_text(terms->limit, limit)
+	};
+	redisReply *reply = redis_client_coupon_eval(redis, lua_terms, coupon, COUPON_KEYS_ISSUE, 6,
+						     argv);
+	unsigned result = TERMS_APPLIED;
+
+	if (!reply)
+		return TERMS_FAILED;
+	redis_reply_word(reply, word);
+	while (result < TERMS_TAKEN && strcmp(word, words[result]) != 0)
+		result++;
+	if (result == TERMS_TAKEN) {
+		check(strcmp(word, "taken") == 0 && reply->elements == 2);
+		*taken = redis_reply_number(reply->element[1]);
+	}
+	freeReplyObject(reply);
+	return (enum terms_result)result;
+}
+
 int64_t change_lower(struct change *change, struct terms *lower)
 {
 	int64_t taken = 0;
@@ -100,7 +135,7 @@ int64_t change_lower(struct change *change, struct terms *lower)
 			(long long)change->coupon);
 	row_lock(change);
 	lower->version = change->terms.version;
-	switch (redis_coupon_terms(change->redis, change->coupon, lower, &taken)) {
+	switch (terms_set(change->redis, change->coupon, lower, &taken)) {
 	case TERMS_APPLIED:
 		change->in_redis.version = lower->version;
 		return -1;
@@ -145,7 +180,7 @@ int change_commit(struct change *change)
 	if (strcmp(change->status, "draft") == 0)
 		return 0;
 	if (change->loaded >= 0 && behind_copy(change->db, change->redis) == 0)
-		result = redis_coupon_terms(change->redis, change->coupon, &change->terms, &taken);
+		result = terms_set(change->redis, change->coupon, &change->terms, &taken);
 	switch (result) {
 	case TERMS_APPLIED:
 	case TERMS_CURRENT:

@@ -19,6 +19,12 @@
 	       "refuse unless the coupon's terms have this version, as couponctl show prints"), \
 		BY_OPTION
 
+struct terms {
+	int64_t version;
+	const char *status;                     /* of PostgreSQL: published, paused or closed */
+	int64_t total, begin_ms, end_ms, limit; /* 0 ms: no bound */
+};
+
 struct change {
 	const struct ctl *ctl;
 	const struct args *args;

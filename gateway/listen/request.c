@@ -4,6 +4,9 @@
 #include "common/check.h"
 #include "common/clock.h"
 
+#include <endian.h>
+#include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +17,7 @@
 #define KEY_REUSED_TEXT "key is \"%s\": was used for another request; a new request needs a new key"
 #define REPLAYED "\",\"replayed\":true" /* behind the name of the status */
 #define USE_LINE_SIZE (2048 + USE_RECEIVES_MAX * 768)
+#define CURSOR_VERSION 1
 
 void identity_forget(struct identity *identity)
 {
@@ -298,4 +302,58 @@ void request_answer_object(struct request *request, enum answer answer, const ch
 	responder_line(request->responder, request, answer,
 		       answer_line(request->text, answer, status, object));
 	free(request);
+}
+
+/* Numbers begin with their highest byte. */
+struct __attribute__((packed)) cursor_bytes {
+	uint8_t version;
+	uint64_t at_us;
+	uint64_t coupon;
+	uint16_t slot;
+	uint64_t check; /* of the user and of the bytes before it */
+};
+
+_Static_assert(2 * sizeof(struct cursor_bytes) == COUPON_CURSOR_LEN, "two digits a byte");
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_add(uint64_t hash, const void *bytes, size_t n)
+{
+	const uint8_t *at = bytes;
+
+	while (n-- > 0)
+		hash = (hash ^ *at++) * 0x100000001b3;
+	return hash;
+}
+
+char *coupon_cursor_format(const struct coupon_cursor *cursor, const struct user_id *user,
+			   char out[COUPON_CURSOR_SIZE])
+{
+	struct cursor_bytes bytes = { .version = CURSOR_VERSION,
+				      .at_us = htobe64((uint64_t)cursor->at_us),
+				      .coupon = htobe64((uint64_t)cursor->coupon),
+				      .slot = htobe16((uint16_t)cursor->slot) };
+	uint64_t hash = hash_add(0xcbf29ce484222325, user->text, user->len);
+
+	bytes.check = htobe64(hash_add(hash, &bytes, offsetof(struct cursor_bytes, check)));
+	return sodium_bin2hex(out, COUPON_CURSOR_SIZE, (const unsigned char *)&bytes,
+			      sizeof(bytes));
+}
+
+int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user, const char *text,
+			size_t len)
+{
+	char again[COUPON_CURSOR_SIZE];
+	struct cursor_bytes bytes;
+
+	if (len != COUPON_CURSOR_LEN ||
+	    sodium_hex2bin((unsigned char *)&bytes, sizeof(bytes), text, len, NULL, NULL, NULL))
+		return -1;
+	cursor->at_us = (int64_t)be64toh(bytes.at_us);
+	cursor->coupon = (int64_t)be64toh(bytes.coupon);
+	cursor->slot = be16toh(bytes.slot);
+	if (cursor->at_us < 0 || cursor->coupon <= 0 || cursor->slot < 1 ||
+	    cursor->slot > RECEIVE_SLOT_MAX)
+		return -1;
+	/* It has one spelling, in lower case, with the version and the check. */
+	return memcmp(coupon_cursor_format(cursor, user, again), text, len) == 0 ? 0 : -1;
 }

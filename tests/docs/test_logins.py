@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
     "gateway": ("gateway", "common/changes.c"),
-    "worker": ("worker", "keeper", "lock/redis_lease.c", "common"),
+    "worker": ("worker", "keeper", "lock/lock_redis.c", "common"),
     "operator": ("ctl", "admin", "rush", "lock", "common"),
 }
 PROGRAMS = tuple(FOLDERS)

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "common/message/receive.h"
+#include "gateway/listen/request.h"
 
 #define PLACE_BYTES (sizeof(int64_t) + sizeof(int64_t) + 1)
 

@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "client/http_response.h"
+#include "client/client.h"
 
 #include <stdlib.h>
 

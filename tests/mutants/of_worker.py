@@ -148,8 +148,10 @@ MUTANTS = [
         "P9",
         "the bound of what a worker holds of locked coupons",
         "worker/settlement.c",
-        "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PARKING;\n",
-        "\t\t       ? DELIVERY_PUT_OFF\n\t\t       : DELIVERY_PUT_OFF;\n",
+        "put_off->held > 0) ||\n"
+        "\t     settlement->in_state[DELIVERY_PUT_OFF] - settlement->put_off_parking_n >=\n"
+        "\t\t     settlement->put_off_max))\n",
+        "put_off->held > 0)))\n",
         FORWARDED + "test_a_locked_coupon_never_fills_the_worker",
     ),
     mutant(
@@ -191,7 +193,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that is closed while PostgreSQL is behind",
-        "worker/primary.c",
+        "worker/settler.c",
         "\tif (primary->is_open)\n\t\treturn PRIMARY_OPEN;\n",
         "\tif (primary->is_open || primary->is_own)\n\t\treturn PRIMARY_OPEN;\n",
         "tests/e2e/test_e2e_stores_lost.py::"
@@ -536,7 +538,7 @@ MUTANTS = [
     mutant(
         "P10",
         "the gate that closes when another server is followed",
-        "worker/primary.c",
+        "worker/settler.c",
         "!server_equals(&followed, &primary->server)",
         "0",
         STANDBY + "test_an_old_primary_changes_nothing",

@@ -1,5 +1,5 @@
 /* Replies of the gateway over HTTP, in one piece and cut anywhere. */
-#include "client/http_response.h"
+#include "client/client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

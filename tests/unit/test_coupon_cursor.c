@@ -1,5 +1,5 @@
 /* Cursors: written and read again they are the same place, and only for their user. */
-#include "common/message/receive.h"
+#include "gateway/listen/request.h"
 
 #include <ctype.h>
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 /* The slots of users in both stores, as couponctl compares them. */
-#include "ctl/output.h"
-#include "coupon/slot.h"
+#include "ctl/audit/audit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
