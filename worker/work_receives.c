@@ -28,6 +28,8 @@
  * not take it for lost meanwhile.
  */
 #define OUTBOX_GATHER_MS 750
+#define TRANSACTION_MAX \
+	4096             /* receives in one: more gain nothing, and are lost work in a failure */
 #define COPIES_END_MS 50 /* between two looks whether Redis has replied of copies */
 
 struct work_receives {
@@ -61,7 +63,7 @@ static void receives_open(struct settler *settler, const struct config *config)
 	settler->state = receives;
 	settler->primary.outboxes = receives->outboxes;
 	settler->prefetch = config->prefetch;
-	settler->transaction_receives_max = (size_t)config->transaction_receives_max;
+	settler->transaction_receives_max = TRANSACTION_MAX;
 	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
 	settler->settlement = settlement_new(envelope_free, put_off_log,
 					     prefetch >= 4 ? prefetch / 4 : 1, prefetch);

@@ -196,8 +196,6 @@ SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-c
 SETTING_NUMBER(redis_replicas, "COUPON_REDIS_REPLICAS", "redis-replicas", GATEWAY, 0, 0, 16,
 	       "number of replicas of Redis that must have a receive before it is answered "
 	       "accepted; 0: it is answered when Redis has it")
-SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
-	       16, "Redis connections per process; a call uses the one with the least in flight")
 SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10,
 	       60000,
 	       "time limit for a reply of Redis or PostgreSQL; then the outcome is unknown and the "
@@ -232,9 +230,6 @@ SETTING_NUMBER(rate_user, "COUPON_RATE_USER", "rate-user", GATEWAY, 20, 0, 10000
 	       "the same for the user of a token")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
-SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",
-	       "transaction-receives-max", WORKER, 4096, 256, 100000,
-	       "maximum receives in one transaction")
 SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000,
 	       100, 600000,
 	       "time limit for a settling transaction; then it is given up and retried")
@@ -262,15 +257,10 @@ SETTING_NUMBER(
 	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL | ADMIN, 3000,
 	100, 3600000,
 	"age, by Redis time, from which the keeper publishes a message again that may be lost")
-SETTING_NUMBER(metrics_campaigns, "COUPON_METRICS_CAMPAIGNS", "metrics-campaigns", WORKER, 20, 0,
-	       1000, "most campaigns of which /metrics tells each, those that were busy last")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 604800, 1, 31536000,
 	       "time for which the keys of a closed and settled coupon stay in Redis")
 SETTING_NUMBER(webhook_connections, "COUPON_WEBHOOK_CONNECTIONS", "webhook-connections", WORKER, 64,
 	       0, 1000, "maximum requests to webhooks at once in this worker; 0: it sends none")
-SETTING_NUMBER(webhook_endpoint_connections, "COUPON_WEBHOOK_ENDPOINT_CONNECTIONS",
-	       "webhook-endpoint-connections", WORKER, 4, 1, 100,
-	       "maximum requests to one webhook at once, of all workers together")
 SETTING_NUMBER(webhook_timeout_ms, "COUPON_WEBHOOK_TIMEOUT_MS", "webhook-timeout-ms",
 	       WORKER | CTL | ADMIN, 15000, 100, 60000,
 	       "time limit for a request to a webhook, connecting included")
