@@ -143,9 +143,6 @@ SETTING_NUMBER(
 SETTING_NUMBER(stop_wait_s, "COUPON_STOP_WAIT_S", "stop-wait-s", GATEWAY, 3600, 0, 86400,
 	       "how long a gateway that was told to end waits while it has accepted receives that "
 	       "neither RabbitMQ nor Redis has; what is left then is lost, and named in the log")
-SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
-	       1048576,
-	       "maximum length of a request line or HTTP body; a longer one is answered too_large")
 SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
 	       1000000,
 	       "maximum open connections of the socket API and HTTP per process; further ones are "

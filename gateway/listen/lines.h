@@ -22,8 +22,9 @@
 
 struct lines;
 
-struct lines *lines_new(struct event_base *base, const struct config *config,
-			struct intake *intake);
+/* `line_limit_bytes`: a longer line is answered too_large. */
+struct lines *lines_new(struct event_base *base, const struct config *config, struct intake *intake,
+			size_t line_limit_bytes);
 void lines_accept(void *lines, const struct arrival *arrival); /* arrival_fn */
 /*
  * After intake_stop(): reads no more, and serves no more of what was read. Each connection ends

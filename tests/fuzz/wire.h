@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define WIRE_ORIGIN "https://shop.example" /* of the web pages that may read replies over HTTP */
+#define WIRE_LIMIT_BYTES 256 /* of a line or body: small, so that the fuzzer exceeds it */
 #define WIRE_TURNS_MAX 1000
 #define WIRE_TURNS_QUIET 6 /* turns without a new byte after which the output is complete */
 
@@ -102,7 +103,6 @@ static inline void wire_init(struct wire *wire)
 					.connections_networks = (char *)"",
 					.proxy_from = (char *)"",
 					.tls_cert = (char *)"",
-					.line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,
