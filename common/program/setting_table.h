@@ -152,15 +152,11 @@ SETTING_NUMBER(connections_per_address_max, "COUPON_CONNECTIONS_PER_ADDRESS_MAX"
 	       "connections-per-address-max", GATEWAY, 1000, 0, 1000000,
 	       "maximum open connections of one address (of IPv6 a /64) per process; further ones "
 	       "are answered busy and closed; 0: no limit")
-SETTING_NUMBER(socket_buffer_bytes, "COUPON_SOCKET_BUFFER_BYTES", "socket-buffer-bytes", GATEWAY,
-	       67108864, 262144, 17179869184,
-	       "maximum size of all input and unread replies of the socket API, and of unread "
-	       "replies over HTTP, per process; from half of it on connections with more than "
-	       "their share are not read from, beyond it those with most are closed")
-SETTING_NUMBER(http_buffer_bytes, "COUPON_HTTP_BUFFER_BYTES", "http-buffer-bytes", GATEWAY,
-	       67108864, 65536, 1073741824,
-	       "maximum size of all HTTP requests that have not arrived completely, per process; "
-	       "beyond it those of more than 4096 bytes are answered busy")
+SETTING_NUMBER(buffer_bytes, "COUPON_BUFFER_BYTES", "buffer-bytes", GATEWAY, 67108864, 131072,
+	       1073741824,
+	       "maximum size of all input and unread replies of the socket API and unread replies "
+	       "over HTTP, per process, and as much again for HTTP requests that have not arrived "
+	       "completely; clients that hold most are cut off or answered busy")
 SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
 	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
 	       "maximum unanswered requests per connection; then it is not read from until it has "
@@ -203,15 +199,11 @@ SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms
 	       "answer is unknown")
 SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "time for which a losing answer is repeated without a call to Redis; 0: never")
-SETTING_NUMBER(
-	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
-	"maximum look-ups in PostgreSQL of each kind that wait in one process; further ones are "
-	"answered busy")
 SETTING_NUMBER(read_connections, "COUPON_READ_CONNECTIONS", "read-connections", GATEWAY, 2, 1, 64,
 	       "connections per process over which what is only shown to users is read")
 SETTING_NUMBER(
 	reads_max, "COUPON_READS_MAX", "reads-max", GATEWAY, 1000, 1, 1000000,
-	"maximum reads of each kind, of what is only shown to users, that wait in one process; "
+	"maximum reads and look-ups in PostgreSQL, of each kind, that wait in one process; "
 	"further ones are answered busy")
 SETTING_NUMBER(code_attempts, "COUPON_CODE_ATTEMPTS", "code-attempts", GATEWAY, 5, 0, 1000,
 	       "wrong exchange codes of a user that cost nothing; after each further one the user "

@@ -57,7 +57,7 @@ static void received_set(struct http_connection *connection, size_t received)
 /* Whether all requests together are too large for one that is not small. */
 static int is_over(const struct http *http)
 {
-	return http->received > (size_t)http->config->http_buffer_bytes;
+	return http->received > (size_t)http->config->buffer_bytes;
 }
 
 static void http_connection_free(struct http_connection *connection)

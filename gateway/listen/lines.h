@@ -9,7 +9,7 @@
  * replies is cut off at output_limit_bytes, one that sends HTTP is answered no more, and an idle
  * one is closed; other connections are not affected.
  *
- * All input and output together has a bound, socket_buffer_bytes. From half of it on, a connection
+ * All input and output together has a bound, buffer_bytes. From half of it on, a connection
  * whose output is more than its share is not served, and one whose input is more is not read from,
  * for ten seconds at most; beyond it those that hold most are closed.
  */

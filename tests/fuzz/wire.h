@@ -107,8 +107,7 @@ static inline void wire_init(struct wire *wire)
 					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,
 					.output_limit_bytes = 100000000,
-					.http_buffer_bytes = 1 << 20,
-					.socket_buffer_bytes = 1 << 30,
+					.buffer_bytes = 1 << 30,
 					.idle_timeout_ms = 300000 };
 	wire->intake = intake_new(wire->base, &wire->config, NULL, wire_dispatch, wire);
 	wire->address.sin_family = AF_INET;

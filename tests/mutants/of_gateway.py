@@ -322,7 +322,7 @@ MUTANTS = [
         "the place of each exchange code that is to be looked up",
         "gateway/claim/claim.c",
         "fair_queue_new((size_t)config->inflight_max)",
-        "fair_queue_new((size_t)config->lookups_max)",
+        "fair_queue_new((size_t)config->reads_max)",
         CLAIM + "test_a_storm_of_known_codes",
     ),
     mutant(
