@@ -92,8 +92,6 @@ const char *primary_counted(struct primary *primary, const PGresult *rows)
 	primary->is_open = standing.relation == RELATION_OWN;
 	primary->server = changes.server;
 	memcpy(primary->installation, changes.installation, INSTALLATION_SIZE);
-	if (primary->outboxes)
-		outboxes_origin(primary->outboxes, &changes);
 	return NULL;
 }
 

@@ -13,15 +13,14 @@
  */
 #pragma once
 
+#include "common/changes.h"
 #include "keeper/keeper.h"
-#include "worker/outboxes.h"
 
 #include <libpq-fe.h>
 
 /* Open once the numbers were compared. */
 struct primary {
-	struct keeper *keeper;     /* reads the copy */
-	struct outboxes *outboxes; /* are told whose numbers they copy; NULL: none */
+	struct keeper *keeper; /* reads the copy */
 
 	struct changes copy;
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */

@@ -221,6 +221,8 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 			postgres_leave(postgres, why);
 		else if (why)
 			postgres_lose(postgres, why);
+		else if (settler->work->compared && settler->primary.is_own)
+			settler->work->compared(settler->state, &settler->primary);
 		break;
 	case STATEMENT_LIMIT:
 		if (is_failed) {

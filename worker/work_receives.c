@@ -18,6 +18,7 @@
 #include "common/rabbit/topology.h"
 #include "embed.h"
 #include "worker/monitor.h"
+#include "worker/outboxes.h"
 #include "worker/settler.h"
 
 #include <stdlib.h>
@@ -61,7 +62,6 @@ static void receives_open(struct settler *settler, const struct config *config)
 							     .context = receives->outboxes });
 	settle_args_init(&receives->args);
 	settler->state = receives;
-	settler->primary.outboxes = receives->outboxes;
 	settler->prefetch = config->prefetch;
 	settler->transaction_receives_max = TRANSACTION_MAX;
 	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
@@ -78,6 +78,13 @@ static void receives_close(void *state)
 	copies_free(receives->copies);
 	settle_args_fini(&receives->args);
 	free(receives);
+}
+
+static void receives_compared(void *state, const struct primary *primary)
+{
+	const struct work_receives *receives = state;
+
+	outboxes_origin(receives->outboxes, primary->installation, &primary->server);
 }
 
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
@@ -276,6 +283,7 @@ const struct work work_of_receives = {
 	.open = receives_open,
 	.close = receives_close,
 	.read = receives_read,
+	.compared = receives_compared,
 	.send = receives_send,
 	.blocked = receives_blocked,
 	.committed = receives_committed,
