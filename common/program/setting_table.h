@@ -223,14 +223,11 @@ SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms
 	       100, 600000,
 	       "time limit for a settling transaction; then it is given up and retried")
 SETTING_NUMBER(
-	keep_uses_s, "COUPON_KEEP_USES_S", "keep-uses-s", WORKER, 604800, 3600, 31536000,
-	"time for which Redis keeps what orders have done with receives, for a PostgreSQL that "
-	"is put back to an earlier moment")
-SETTING_NUMBER(
 	keep_uses_bytes, "COUPON_KEEP_USES_BYTES", "keep-uses-bytes", WORKER, 268435456, 1048576,
 	1099511627776,
-	"memory of Redis for that, about 300 bytes a use; the oldest are removed first, also when "
-	"90 % of maxmemory is used")
+	"memory of Redis for what orders have done with receives in the last 7 days, about 300 "
+	"bytes a use, for a PostgreSQL that is put back to an earlier moment; the oldest are "
+	"removed first, also when 90 % of maxmemory is used")
 SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 4000, 500,
 	       600000, "lifetime of the keeper's lock without renewal")
 SETTING_TEXT(recover, "COUPON_RECOVER", "recover", WORKER, "manual",
