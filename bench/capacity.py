@@ -58,7 +58,7 @@ IDLE_S = 5
 CALLS = 8  # script calls that Redis has at once
 SHAPES = ((1, 1), (1, 240), (48, 1))  # coupons in a call, and requests for each
 SHAPE_REQUESTS, SHAPE_CALLS = 48_000 // SCALE, 4000  # at most
-TRANSACTION = 4096  # receives, at most: COUPON_TRANSACTION_RECEIVES_MAX
+TRANSACTION = 4096  # receives, at most: TRANSACTION_MAX of worker/work_receives.c
 TRANSACTIONS = 9  # of which the fastest counts: what others do only makes them slower
 WORKERS = PROCESSES = (1, 2, 4)
 WAIT_S = 120

@@ -30,6 +30,11 @@
 #define COUNT_EVERY_MS 5000
 #define EXPIRE_EVERY_MS 60000
 #define STOP_MS 2000
+/*
+ * Requests to one webhook at once, of all workers together: enough that latency does not limit an
+ * endpoint, few enough that a slow one leaves COUPON_WEBHOOK_CONNECTIONS to the others.
+ */
+#define ENDPOINT_REQUESTS_MAX 4
 #define RECORD_AGAIN_MS 1000 /* after a failure */
 
 #define CONNECT_TIMEOUT_MS 3000
@@ -193,8 +198,7 @@ static void lease_step(struct webhooks *webhooks)
 		return;
 	rows = ask(webhooks, sql_query_webhook_lease,
 		   POSTGRES_ARGUMENTS(postgres_number((int64_t)free_n),
-				      postgres_number(
-					      webhooks->config->webhook_endpoint_connections),
+				      postgres_number(ENDPOINT_REQUESTS_MAX),
 				      postgres_number(lease_ms)));
 	for (int row = 0; row < PQntuples(rows); row++) {
 		const struct post_request request = {

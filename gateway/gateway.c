@@ -40,9 +40,10 @@
 #define TICK_MS 250     /* between two looks at what has a time limit */
 #define BUSY_TICK_MS 20 /* while something has a deadline */
 #define TROUBLE_SIZE 256
-#define GATHER_MS 8       /* how long requests for receives gather beside many uses */
-#define COMPARISONS_N 3   /* one for each lookup */
-#define COUPONS_MAX 65536 /* coupons that one process remembers */
+#define GATHER_MS 8             /* how long requests for receives gather beside many uses */
+#define COMPARISONS_N 3         /* one for each lookup */
+#define REQUEST_BYTES_MAX 65536 /* of a line or body: the protocol promises it to clients */
+#define COUPONS_MAX 65536       /* coupons that one process remembers */
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
 #define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
@@ -684,8 +685,9 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						     .intake = gateway->intake };
 	key_records_init(&gateway->key_records);
 	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);
-	gateway->lines = lines_new(gateway->base, config, gateway->intake);
-	gateway->http = http_new(gateway->base, config, gateway->intake, ready, gateway);
+	gateway->lines = lines_new(gateway->base, config, gateway->intake, REQUEST_BYTES_MAX);
+	gateway->http = http_new(gateway->base, config, gateway->intake, REQUEST_BYTES_MAX, ready,
+				 gateway);
 }
 
 static void accept_pause_count(void)

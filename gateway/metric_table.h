@@ -101,7 +101,7 @@ METRIC(METRIC_LOOKUPS, "lookups_total", "counter",
 METRIC(METRIC_LOOKUPS_FAILED, "lookups_failed_total", "counter",
        "Look-ups in PostgreSQL that failed.")
 METRIC(METRIC_LOOKUPS_REFUSED, "lookups_refused_total", "counter",
-       "Look-ups refused at COUPON_LOOKUPS_MAX.")
+       "Look-ups refused at COUPON_READS_MAX.")
 METRIC(METRIC_LOOKUPS_WAITING, "lookups_waiting", "gauge",
        "Look-ups that wait for a connection, of all kinds.")
 METRIC(METRIC_READ_CONNECTIONS, "read_connections", "gauge",

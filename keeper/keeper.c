@@ -424,8 +424,7 @@ struct keeper *keeper_start(const struct config *config)
 	keeper->context.installation = keeper->stores.installation;
 	keeper->context.lock.lease_ms = config->keeper_lease_ms;
 	redis_lease_init(&keeper->context.lock.lease, keeper->context.redis, 0);
-	keeper->use_upkeep = (struct use_upkeep){ .keep_s = config->keep_uses_s,
-						  .keep_bytes = config->keep_uses_bytes };
+	keeper->use_upkeep = (struct use_upkeep){ .keep_bytes = config->keep_uses_bytes };
 	keeper->sweep = keeper_sweep_new(config, &keeper->context, keeper->outbox);
 	keeper->recovery = recovery_new(config);
 	thread_start(&keeper->thread, run, keeper);

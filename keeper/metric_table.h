@@ -65,4 +65,4 @@ METRIC(KEEPER_METRIC_USES_BYTES, "keeper_uses_bytes", "gauge",
        "Memory of Redis for what orders have done with receives, about.")
 METRIC(KEEPER_METRIC_USES_COVERED, "keeper_uses_covered_milliseconds", "gauge",
        "How long ago a backup of PostgreSQL may have been made so that Redis has all that orders "
-       "have done since; at most COUPON_KEEP_USES_S.")
+       "have done since; at most seven days.")

@@ -21,7 +21,7 @@ const char *const watch_queues[RESEND_QUEUES] = { [RESEND_RECEIVES] = AMQP_QUEUE
 /* What keeper_watch_publish() found last. */
 static struct {
 	pthread_mutex_t mutex;
-	struct watch_campaign list[WATCH_CAMPAIGNS_MAX];
+	struct watch_campaign list[WATCH_CAMPAIGNS];
 	size_t n;
 } campaigns = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
@@ -97,19 +97,19 @@ static void suspect_add(struct keeper_watch *watch, const struct coupon_row *row
 static struct watch_campaign *campaign_place(struct keeper_watch *watch, int64_t coupon,
 					     int is_busy, int64_t now_ms)
 {
-	struct watch_campaign *place = NULL;
+	struct watch_campaign *place = watch->campaigns;
 
 	for (size_t i = 0; i < watch->campaigns_n; i++) {
 		struct watch_campaign *campaign = &watch->campaigns[i];
 
 		if (campaign->coupon == coupon)
 			return campaign;
-		if (!place || campaign->busy_ms < place->busy_ms)
+		if (campaign->busy_ms < place->busy_ms)
 			place = campaign;
 	}
-	if (watch->campaigns_n < watch->campaigns_max)
+	if (watch->campaigns_n < WATCH_CAMPAIGNS)
 		place = &watch->campaigns[watch->campaigns_n++];
-	else if (!is_busy || !place || now_ms - place->busy_ms < WATCH_IDLE_MS)
+	else if (!is_busy || now_ms - place->busy_ms < WATCH_IDLE_MS)
 		return NULL;
 	*place = (struct watch_campaign){ .coupon = coupon };
 	return place;

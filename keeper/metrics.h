@@ -1,6 +1,6 @@
 /*
  * The keeper's metrics, and the sums over a sweep that some of them are. The keeper's thread
- * writes, any thread reads. At most COUPON_METRICS_CAMPAIGNS single campaigns have metrics of their
+ * writes, any thread reads. At most WATCH_CAMPAIGNS single campaigns have metrics of their
  * own: neither the size of the page nor the memory depends on how many campaigns there are.
  */
 #pragma once
@@ -51,7 +51,7 @@ struct watch_suspect {
 	int looks;     /* consecutive mismatches */
 };
 
-#define WATCH_CAMPAIGNS_MAX 1000
+#define WATCH_CAMPAIGNS 20  /* few enough that the label adds no more than 80 series */
 #define WATCH_IDLE_MS 60000 /* after which a campaign gives its place to one that is busy */
 
 /* The metrics of a single campaign. */
@@ -80,9 +80,8 @@ struct keeper_watch {
 	int64_t sweep;
 	struct watch_sums sums; /* of this sweep, so far */
 	struct watch_suspect suspects[WATCH_SUSPECTS];
-	struct watch_campaign campaigns[WATCH_CAMPAIGNS_MAX]; /* those that were busy last */
+	struct watch_campaign campaigns[WATCH_CAMPAIGNS]; /* those that were busy last */
 	size_t campaigns_n;
-	size_t campaigns_max; /* COUPON_METRICS_CAMPAIGNS */
 };
 
 void keeper_metrics_prometheus(struct evbuffer *out); /* text exposition format 0.0.4 */

@@ -139,7 +139,6 @@ void keeper_sweep_restart(struct keeper_sweep *sweep)
 {
 	rebuild_big_stop(sweep->context);
 	memset(&sweep->watch, 0, sizeof(sweep->watch));
-	sweep->watch.campaigns_max = (size_t)sweep->config->metrics_campaigns;
 	memset(&sweep->curve, 0, sizeof(sweep->curve));
 	memset(&sweep->rest, 0, sizeof(sweep->rest));
 	put_off_clear(&sweep->put_off);

@@ -5,6 +5,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "common/message/use.h"
 #include "common/redis/redis_client.h"
 #include "embed.h"
 #include "keeper/metrics.h"
@@ -112,7 +113,7 @@ static int page_fill(struct use_upkeep *upkeep, struct keeper_context *context, 
 	int64_t before = strtoll(from, NULL, 10);
 	PGresult *rows = keeper_database_query(context->database, sql_query_uses_page,
 					       POSTGRES_ARGUMENTS(postgres_number(before),
-								  postgres_number(upkeep->keep_s),
+								  postgres_number(USE_KEEP_S),
 								  postgres_number(PAGE)));
 	int n = PQntuples(rows);
 
@@ -135,7 +136,7 @@ static int page_fill(struct use_upkeep *upkeep, struct keeper_context *context, 
 static int list_step(struct use_upkeep *upkeep, struct keeper_context *context)
 {
 	char keep_ms[NUMBER_SIZE];
-	const char *argv[] = { number_text(upkeep->keep_s * 1000, keep_ms) };
+	const char *argv[] = { number_text(USE_KEEP_S * 1000, keep_ms) };
 	const char *hmget[] = { "HMGET", CHANGES_KEY, "uses_run", "uses_from" };
 	const char *run_id, *from;
 	redisReply *reply = redis_client_eval(context->redis, lua_uses_trim, 2, keys, 1, argv);
@@ -177,9 +178,9 @@ int use_upkeep_round(struct use_upkeep *upkeep, struct keeper_context *context)
 	    keeper_context_failed(context))
 		return -1;
 	fault_point(FAULT_KEEPER_HOLDS_ENDED);
-	/* A copy of a message does not come later than `keep_s`. */
+	/* A copy of a message does not come later than USE_KEEP_S. */
 	if (keeper_database_run(context->database, sql_query_use_forget,
-				POSTGRES_ARGUMENTS(postgres_number(upkeep->keep_s),
+				POSTGRES_ARGUMENTS(postgres_number(USE_KEEP_S),
 						   postgres_number(FORGOTTEN_MOST))) &&
 	    keeper_context_failed(context))
 		return -1;

@@ -18,7 +18,7 @@
 #include "keeper/context.h"
 
 struct use_upkeep {
-	int64_t keep_s, keep_bytes; /* COUPON_KEEP_USES_S, COUPON_KEEP_USES_BYTES */
+	int64_t keep_bytes; /* COUPON_KEEP_USES_BYTES */
 
 	/* Its own. */
 	char look_run_id[REDIS_RUN_ID_SIZE]; /* of the process that is compared */

@@ -192,13 +192,14 @@ int outboxes_changed(struct outboxes *outboxes, const char *number)
 	return changes_add(&outboxes->changes, number);
 }
 
-void outboxes_origin(struct outboxes *outboxes, const struct changes *changes)
+void outboxes_origin(struct outboxes *outboxes, const char *installation,
+		     const struct postgres_server *server)
 {
 	const struct postgres_server *before = &outboxes->changes.server;
-	int is_new = *before->system && !server_equals(before, &changes->server);
+	int is_new = *before->system && !server_equals(before, server);
 
-	memcpy(outboxes->changes.installation, changes->installation, INSTALLATION_SIZE);
-	outboxes->changes.server = changes->server;
+	memcpy(outboxes->changes.installation, installation, INSTALLATION_SIZE);
+	outboxes->changes.server = *server;
 	if (!is_new)
 		return;
 	memset(outboxes->changes.num, 0, sizeof(outboxes->changes.num));

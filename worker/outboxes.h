@@ -51,7 +51,8 @@ int outboxes_changed(struct outboxes *outboxes, const char *number);
  * The installation and the server whose numbers these are; before the first of them is handed over.
  * What another server has committed and is still here is forgotten: this one may not have it.
  */
-void outboxes_origin(struct outboxes *outboxes, const struct changes *changes);
+void outboxes_origin(struct outboxes *outboxes, const char *installation,
+		     const struct postgres_server *server);
 /*
  * Every receive of the batch, which was accepted at this time, has an outcome in PostgreSQL. Kept
  * until outboxes_send().

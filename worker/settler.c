@@ -112,8 +112,6 @@ static const char *primary_counted(struct primary *primary, const PGresult *rows
 	primary->is_open = standing.relation == RELATION_OWN;
 	primary->server = changes.server;
 	memcpy(primary->installation, changes.installation, INSTALLATION_SIZE);
-	if (primary->outboxes)
-		outboxes_origin(primary->outboxes, &changes);
 	return NULL;
 }
 
@@ -325,6 +323,8 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 			postgres_leave(postgres, why);
 		else if (why)
 			postgres_lose(postgres, why);
+		else if (settler->work->compared && settler->primary.is_own)
+			settler->work->compared(settler->state, &settler->primary);
 		break;
 	case STATEMENT_LIMIT:
 		if (is_failed) {

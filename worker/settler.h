@@ -6,6 +6,7 @@
  *
  *	              receives (work_receives.c)        uses (work_uses.c)
  *	read          a message of receives             a message of uses
+ *	compared      its numbers go to the outboxes    -
  *	may_begin     always                            Redis knows the session
  *	send          settle()                          use()
  *	blocked       look which coupons are locked     the transaction is split
@@ -23,12 +24,12 @@
 #pragma once
 
 #include "common/backoff.h"
+#include "common/changes.h"
 #include "common/postgres/postgres_session.h"
 #include "common/program/weak_settings.h"
 #include "common/rabbit/rabbit_publisher.h"
 #include "keeper/keeper.h"
 #include "worker/metrics.h"
-#include "worker/outboxes.h"
 #include "worker/settlement.h"
 
 #include <libpq-fe.h>
@@ -45,8 +46,7 @@
  * A standby is left: a session that outlives its promotion was compared before it.
  */
 struct primary {
-	struct keeper *keeper;     /* reads the copy */
-	struct outboxes *outboxes; /* are told whose numbers they copy; NULL: none */
+	struct keeper *keeper; /* reads the copy */
 
 	struct changes copy;
 	char installation[INSTALLATION_SIZE]; /* of PostgreSQL */
@@ -103,6 +103,11 @@ struct work {
 	/* Decodes a batch, for struct unpack. */
 	struct delivery *(*read)(struct unpack *unpack, const char *text, size_t len,
 				 const char **error);
+	/*
+	 * Redis belongs to this PostgreSQL, and follows the server that `primary` names; before its
+	 * first transaction. May be NULL.
+	 */
+	void (*compared)(void *state, const struct primary *primary);
 	/* Before each transaction, in the idle session: whether one may begin. NULL: it may. */
 	int (*may_begin)(struct settler *settler, int64_t now_ms);
 	/* Sends the statement for the transaction in flight. */

@@ -18,6 +18,7 @@
 #include "common/rabbit/topology.h"
 #include "embed.h"
 #include "worker/monitor.h"
+#include "worker/outboxes.h"
 #include "worker/settler.h"
 
 #include <stdlib.h>
@@ -28,6 +29,8 @@
  * not take it for lost meanwhile.
  */
 #define OUTBOX_GATHER_MS 750
+#define TRANSACTION_MAX \
+	4096             /* receives in one: more gain nothing, and are lost work in a failure */
 #define COPIES_END_MS 50 /* between two looks whether Redis has replied of copies */
 
 struct work_receives {
@@ -59,9 +62,8 @@ static void receives_open(struct settler *settler, const struct config *config)
 							     .context = receives->outboxes });
 	settle_args_init(&receives->args);
 	settler->state = receives;
-	settler->primary.outboxes = receives->outboxes;
 	settler->prefetch = config->prefetch;
-	settler->transaction_receives_max = (size_t)config->transaction_receives_max;
+	settler->transaction_receives_max = TRANSACTION_MAX;
 	/* A quarter of the prefetch for messages of locked coupons; others are parked. */
 	settler->settlement = settlement_new(envelope_free, put_off_log,
 					     prefetch >= 4 ? prefetch / 4 : 1, prefetch);
@@ -76,6 +78,13 @@ static void receives_close(void *state)
 	copies_free(receives->copies);
 	settle_args_fini(&receives->args);
 	free(receives);
+}
+
+static void receives_compared(void *state, const struct primary *primary)
+{
+	const struct work_receives *receives = state;
+
+	outboxes_origin(receives->outboxes, primary->installation, &primary->server);
 }
 
 void settlement_args_fill(struct settle_args *args, const struct settlement *settlement)
@@ -274,6 +283,7 @@ const struct work work_of_receives = {
 	.open = receives_open,
 	.close = receives_close,
 	.read = receives_read,
+	.compared = receives_compared,
 	.send = receives_send,
 	.blocked = receives_blocked,
 	.committed = receives_committed,

@@ -89,7 +89,7 @@ static void uses_open(struct settler *settler, const struct config *config)
 	struct work_uses *uses = checked(calloc(1, sizeof(*uses)));
 
 	uses->redis = redis_client_new(config->redis_url, redis_failed);
-	number_text(config->keep_uses_s * 1000, uses->keep_ms);
+	number_text(USE_KEEP_S * 1000, uses->keep_ms);
 	number_text(config->keep_uses_bytes, uses->keep_bytes);
 	for (int i = 0; i < ARGUMENTS; i++)
 		postgres_array_init(&uses->arrays[i], types[i]);

@@ -40,6 +40,11 @@
 #define USE_REASON_MAX 200
 #define USE_TTL_MAX_S 86400
 #define CURRENCY_LEN 3
+/*
+ * How long Redis keeps uses, and PostgreSQL refused ones: a client may repeat a refused one for
+ * seven days (docs/protocol.md). What that costs Redis has a limit, COUPON_KEEP_USES_BYTES.
+ */
+#define USE_KEEP_S (7 * 24 * 60 * 60LL)
 
 enum use_action { USE_HOLD, USE_USE, USE_RELEASE, USE_ROLLBACK, USE_ACTIONS };
 

@@ -143,9 +143,6 @@ SETTING_NUMBER(
 SETTING_NUMBER(stop_wait_s, "COUPON_STOP_WAIT_S", "stop-wait-s", GATEWAY, 3600, 0, 86400,
 	       "how long a gateway that was told to end waits while it has accepted receives that "
 	       "neither RabbitMQ nor Redis has; what is left then is lost, and named in the log")
-SETTING_NUMBER(line_limit_bytes, "COUPON_LINE_LIMIT_BYTES", "line-limit-bytes", GATEWAY, 65536, 256,
-	       1048576,
-	       "maximum length of a request line or HTTP body; a longer one is answered too_large")
 SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
 	       1000000,
 	       "maximum open connections of the socket API and HTTP per process; further ones are "
@@ -155,15 +152,11 @@ SETTING_NUMBER(connections_per_address_max, "COUPON_CONNECTIONS_PER_ADDRESS_MAX"
 	       "connections-per-address-max", GATEWAY, 1000, 0, 1000000,
 	       "maximum open connections of one address (of IPv6 a /64) per process; further ones "
 	       "are answered busy and closed; 0: no limit")
-SETTING_NUMBER(socket_buffer_bytes, "COUPON_SOCKET_BUFFER_BYTES", "socket-buffer-bytes", GATEWAY,
-	       67108864, 262144, 17179869184,
-	       "maximum size of all input and unread replies of the socket API, and of unread "
-	       "replies over HTTP, per process; from half of it on connections with more than "
-	       "their share are not read from, beyond it those with most are closed")
-SETTING_NUMBER(http_buffer_bytes, "COUPON_HTTP_BUFFER_BYTES", "http-buffer-bytes", GATEWAY,
-	       67108864, 65536, 1073741824,
-	       "maximum size of all HTTP requests that have not arrived completely, per process; "
-	       "beyond it those of more than 4096 bytes are answered busy")
+SETTING_NUMBER(buffer_bytes, "COUPON_BUFFER_BYTES", "buffer-bytes", GATEWAY, 67108864, 131072,
+	       1073741824,
+	       "maximum size of all input and unread replies of the socket API and unread replies "
+	       "over HTTP, per process, and as much again for HTTP requests that have not arrived "
+	       "completely; clients that hold most are cut off or answered busy")
 SETTING_NUMBER(inflight_per_connection_max, "COUPON_INFLIGHT_PER_CONNECTION_MAX",
 	       "inflight-per-connection-max", GATEWAY, 2048, 1, 1000000,
 	       "maximum unanswered requests per connection; then it is not read from until it has "
@@ -196,8 +189,6 @@ SETTING_NUMBER(calls_per_coupon_max, "COUPON_CALLS_PER_COUPON_MAX", "calls-per-c
 SETTING_NUMBER(redis_replicas, "COUPON_REDIS_REPLICAS", "redis-replicas", GATEWAY, 0, 0, 16,
 	       "number of replicas of Redis that must have a receive before it is answered "
 	       "accepted; 0: it is answered when Redis has it")
-SETTING_NUMBER(redis_connections, "COUPON_REDIS_CONNECTIONS", "redis-connections", GATEWAY, 4, 1,
-	       16, "Redis connections per process; a call uses the one with the least in flight")
 SETTING_NUMBER(call_timeout_ms, "COUPON_CALL_TIMEOUT_MS", "call-timeout-ms", GATEWAY, 2000, 10,
 	       60000,
 	       "time limit for a reply of Redis or PostgreSQL; then the outcome is unknown and the "
@@ -208,15 +199,11 @@ SETTING_NUMBER(issued_timeout_ms, "COUPON_ISSUED_TIMEOUT_MS", "issued-timeout-ms
 	       "answer is unknown")
 SETTING_NUMBER(memory_ms, "COUPON_MEMORY_MS", "memory-ms", GATEWAY, 100, 0, 100,
 	       "time for which a losing answer is repeated without a call to Redis; 0: never")
-SETTING_NUMBER(
-	lookups_max, "COUPON_LOOKUPS_MAX", "lookups-max", GATEWAY, 1000, 1, 1000000,
-	"maximum look-ups in PostgreSQL of each kind that wait in one process; further ones are "
-	"answered busy")
 SETTING_NUMBER(read_connections, "COUPON_READ_CONNECTIONS", "read-connections", GATEWAY, 2, 1, 64,
 	       "connections per process over which what is only shown to users is read")
 SETTING_NUMBER(
 	reads_max, "COUPON_READS_MAX", "reads-max", GATEWAY, 1000, 1, 1000000,
-	"maximum reads of each kind, of what is only shown to users, that wait in one process; "
+	"maximum reads and look-ups in PostgreSQL, of each kind, that wait in one process; "
 	"further ones are answered busy")
 SETTING_NUMBER(code_attempts, "COUPON_CODE_ATTEMPTS", "code-attempts", GATEWAY, 5, 0, 1000,
 	       "wrong exchange codes of a user that cost nothing; after each further one the user "
@@ -232,21 +219,15 @@ SETTING_NUMBER(rate_user, "COUPON_RATE_USER", "rate-user", GATEWAY, 20, 0, 10000
 	       "the same for the user of a token")
 SETTING_NUMBER(prefetch, "COUPON_PREFETCH", "prefetch", WORKER, 256, 1, 2000,
 	       "maximum unacked messages of one worker")
-SETTING_NUMBER(transaction_receives_max, "COUPON_TRANSACTION_RECEIVES_MAX",
-	       "transaction-receives-max", WORKER, 4096, 256, 100000,
-	       "maximum receives in one transaction")
 SETTING_NUMBER(settle_timeout_ms, "COUPON_SETTLE_TIMEOUT_MS", "settle-timeout-ms", WORKER, 30000,
 	       100, 600000,
 	       "time limit for a settling transaction; then it is given up and retried")
 SETTING_NUMBER(
-	keep_uses_s, "COUPON_KEEP_USES_S", "keep-uses-s", WORKER, 604800, 3600, 31536000,
-	"time for which Redis keeps what orders have done with receives, for a PostgreSQL that "
-	"is put back to an earlier moment")
-SETTING_NUMBER(
 	keep_uses_bytes, "COUPON_KEEP_USES_BYTES", "keep-uses-bytes", WORKER, 268435456, 1048576,
 	1099511627776,
-	"memory of Redis for that, about 300 bytes a use; the oldest are removed first, also when "
-	"90 % of maxmemory is used")
+	"memory of Redis for what orders have done with receives in the last 7 days, about 300 "
+	"bytes a use, for a PostgreSQL that is put back to an earlier moment; the oldest are "
+	"removed first, also when 90 % of maxmemory is used")
 SETTING_NUMBER(keeper_lease_ms, "COUPON_KEEPER_LEASE_MS", "keeper-lease-ms", WORKER, 4000, 500,
 	       600000, "lifetime of the keeper's lock without renewal")
 SETTING_TEXT(recover, "COUPON_RECOVER", "recover", WORKER, "manual",
@@ -262,15 +243,10 @@ SETTING_NUMBER(
 	resend_after_ms, "COUPON_RESEND_AFTER_MS", "resend-after-ms", WORKER | CTL | ADMIN, 3000,
 	100, 3600000,
 	"age, by Redis time, from which the keeper publishes a message again that may be lost")
-SETTING_NUMBER(metrics_campaigns, "COUPON_METRICS_CAMPAIGNS", "metrics-campaigns", WORKER, 20, 0,
-	       1000, "most campaigns of which /metrics tells each, those that were busy last")
 SETTING_NUMBER(keep_closed_s, "COUPON_KEEP_CLOSED_S", "keep-closed-s", WORKER, 604800, 1, 31536000,
 	       "time for which the keys of a closed and settled coupon stay in Redis")
 SETTING_NUMBER(webhook_connections, "COUPON_WEBHOOK_CONNECTIONS", "webhook-connections", WORKER, 64,
 	       0, 1000, "maximum requests to webhooks at once in this worker; 0: it sends none")
-SETTING_NUMBER(webhook_endpoint_connections, "COUPON_WEBHOOK_ENDPOINT_CONNECTIONS",
-	       "webhook-endpoint-connections", WORKER, 4, 1, 100,
-	       "maximum requests to one webhook at once, of all workers together")
 SETTING_NUMBER(webhook_timeout_ms, "COUPON_WEBHOOK_TIMEOUT_MS", "webhook-timeout-ms",
 	       WORKER | CTL | ADMIN, 15000, 100, 60000,
 	       "time limit for a request to a webhook, connecting included")

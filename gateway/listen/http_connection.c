@@ -57,7 +57,7 @@ static void received_set(struct http_connection *connection, size_t received)
 /* Whether all requests together are too large for one that is not small. */
 static int is_over(const struct http *http)
 {
-	return http->received > (size_t)http->config->http_buffer_bytes;
+	return http->received > (size_t)http->config->buffer_bytes;
 }
 
 static void http_connection_free(struct http_connection *connection)
@@ -326,13 +326,18 @@ static void on_timer(evutil_socket_t fd, short what, void *data)
 }
 
 struct http *http_new(struct event_base *base, const struct config *config, struct intake *intake,
-		      http_ready_fn *ready, void *context)
+		      size_t body_limit_bytes, http_ready_fn *ready, void *context)
 {
 	const int64_t most_ms[] = { WAIT_MS, RESERVE_MS }, idle_ms = config->idle_timeout_ms;
 	struct http *http = checked(calloc(1, sizeof(*http)));
 
 	*http = (struct http){
-		.base = base, .config = config, .intake = intake, .ready = ready, .context = context
+		.base = base,
+		.config = config,
+		.intake = intake,
+		.body_limit_bytes = body_limit_bytes,
+		.ready = ready,
+		.context = context,
 	};
 	TAILQ_INIT(&http->reserve);
 	http_ids_init(&http->ids);
@@ -360,7 +365,7 @@ void http_accept(void *context, const struct arrival *arrival)
 	connection_open(&connection->base, http->intake, arrival, on_readable, on_writable);
 	connection->timer = checked(event_new(http->base, -1, 0, on_timer, connection));
 	/* Up to the second limit the reply is that of a body that was read. */
-	http_request_init(&connection->request, 2 * (size_t)http->config->line_limit_bytes);
+	http_request_init(&connection->request, 2 * http->body_limit_bytes);
 	metrics_add(METRIC_HTTP_CONNECTIONS, 1);
 	event_add(connection->timer, http->waits[connection->base.arrival.room != ROOM_FREE]);
 	stream_watch(&connection->base.arrival.stream, connection->base.readable, NULL);

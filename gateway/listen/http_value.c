@@ -7,193 +7,74 @@
 #include <ctype.h>
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #define HEX_ANY "0123456789abcdefABCDEF"
-#define ALPHANUMERIC "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-#define TOKEN_BYTES ALPHANUMERIC "!#$%&'*+-.^_`|~" /* RFC 9110, 5.6.2 */
-#define SPACES " \t"
-#define WEIGHT_MAX 1000
 #define API_PREFIX "/v1/"
 #define USER_PREFIX "/v1/users/" /* and an id, and this: */
 #define USER_SUFFIX "/coupons"
 
-/* What is still to be read of a text. */
-struct header_rest {
-	const char *at;
-	const char *end;
-};
-
-static int rest_is(const struct header_rest *rest, char byte)
-{
-	return rest->at < rest->end && *rest->at == byte;
-}
-
-/* Skips the byte, if it is the next one. */
-static int rest_take(struct header_rest *rest, char byte)
-{
-	int is = rest_is(rest, byte);
-
-	rest->at += is;
-	return is;
-}
-
-/* Skips bytes of the set, at most `most`; returns how many. */
-static size_t rest_skip(struct header_rest *rest, const char *set, size_t most)
-{
-	const char *from = rest->at;
-
-	while (rest->at < rest->end && (size_t)(rest->at - from) < most && *rest->at &&
-	       strchr(set, *rest->at))
-		rest->at++;
-	return (size_t)(rest->at - from);
-}
-
 int http_key_parse(const char *text, size_t len, char key[RECEIVE_KEY_MAX + 1])
 {
-	struct header_rest rest = { text, text + len };
+	const char *at = text, *end = text + len;
+	int is_quoted = len > 0 && *text == '"';
 	size_t n = 0;
-	int is_quoted = rest_take(&rest, '"');
 
-	while (rest.at < rest.end && !(is_quoted && *rest.at == '"')) {
-		if (is_quoted && rest_take(&rest, '\\') && !rest_is(&rest, '"') &&
-		    !rest_is(&rest, '\\'))
+	for (at += is_quoted; at < end && !(is_quoted && *at == '"'); at++) {
+		if (is_quoted && *at == '\\' && (++at == end || (*at != '"' && *at != '\\')))
 			return -1;
 		if (n == RECEIVE_KEY_MAX)
 			return -1;
-		key[n++] = *rest.at++;
+		key[n++] = *at;
 	}
-	if (is_quoted && !rest_take(&rest, '"'))
+	if (is_quoted && at++ == end) /* without the quotation mark at its end */
 		return -1;
 	key[n] = '\0';
-	return rest.at == rest.end && receive_key_valid(key, n) ? 0 : -1;
+	return at == end && receive_key_valid(key, n) ? 0 : -1;
 }
 
-/* A type that the gateway has, and the media range that fits it best. */
-struct media_offer {
-	const char *subtype; /* of application */
-	int fit;             /* 0: none; 1: any type; 2: any of application; 3: itself */
-	int weight;
-};
-
-static int is_word(const char *text, size_t len, const char *word)
+static int is_space(char byte)
 {
-	return len == strlen(word) && strncasecmp(text, word, len) == 0;
+	return byte == ' ' || byte == '\t';
 }
 
-/* A quoted string, from its quote on. -1: it has no end. */
-static int quoted_skip(struct header_rest *rest)
+static int is_media_type(const char *text, size_t len, const char *type)
 {
-	rest->at++;
-	while (rest->at < rest->end && *rest->at != '"') {
-		rest->at += *rest->at == '\\';
-		if (rest->at < rest->end)
-			rest->at++;
-	}
-	return rest_take(rest, '"') ? 0 : -1;
-}
-
-/* What is behind `;`, which may be nothing. A weight is in thousandths. -1: it is malformed. */
-static int parameter_read(struct header_rest *rest, int *weight)
-{
-	int unit = WEIGHT_MAX / 10;
-	const char *name;
-	size_t len;
-
-	rest_skip(rest, SPACES, SIZE_MAX);
-	name = rest->at;
-	len = rest_skip(rest, TOKEN_BYTES, SIZE_MAX);
-	if (len == 0)
-		return 0;
-	if (!rest_take(rest, '='))
-		return -1;
-	if (!is_word(name, len, "q")) {
-		if (rest_is(rest, '"'))
-			return quoted_skip(rest);
-		return rest_skip(rest, TOKEN_BYTES, SIZE_MAX) > 0 ? 0 : -1;
-	}
-
-	*weight = 0;
-	if (rest_take(rest, '1'))
-		*weight = WEIGHT_MAX;
-	else if (!rest_take(rest, '0'))
-		return -1;
-	if (!rest_take(rest, '.'))
-		return 0;
-	for (; unit > 0 && rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9'; unit /= 10)
-		*weight += unit * (*rest->at++ - '0');
-	return *weight <= WEIGHT_MAX ? 0 : -1;
-}
-
-/* One media range. -1: it is malformed. */
-static int range_read(struct header_rest *rest, struct media_offer *offers, size_t n)
-{
-	const char *type = rest->at, *subtype;
-	size_t type_len = rest_skip(rest, TOKEN_BYTES, SIZE_MAX), subtype_len;
-	int weight = WEIGHT_MAX, is_application = is_word(type, type_len, "application"), is_any;
-
-	if (type_len == 0 || !rest_take(rest, '/'))
-		return -1;
-	subtype = rest->at;
-	subtype_len = rest_skip(rest, TOKEN_BYTES, SIZE_MAX);
-	if (subtype_len == 0)
-		return -1;
-	for (rest_skip(rest, SPACES, SIZE_MAX); rest_take(rest, ';');
-	     rest_skip(rest, SPACES, SIZE_MAX))
-		if (parameter_read(rest, &weight))
-			return -1;
-	if (rest->at < rest->end && *rest->at != ',')
-		return -1;
-	is_any = is_word(subtype, subtype_len, "*");
-	for (size_t i = 0; i < n; i++) {
-		int fit = 0;
-
-		if (is_any && is_word(type, type_len, "*"))
-			fit = 1;
-		else if (is_any && is_application)
-			fit = 2;
-		else if (is_application && is_word(subtype, subtype_len, offers[i].subtype))
-			fit = 3;
-		/* The closest range decides, of several the one with the greatest weight. */
-		if (fit > offers[i].fit ||
-		    (fit > 0 && fit == offers[i].fit && weight > offers[i].weight)) {
-			offers[i].fit = fit;
-			offers[i].weight = weight;
-		}
-	}
-	return 0;
+	return len == strlen(type) && strncasecmp(text, type, len) == 0;
 }
 
 enum http_accept http_accept_parse(const char *text, size_t len)
 {
-	struct media_offer offers[] = { { .subtype = "json" }, { .subtype = "problem+json" } };
-	const struct media_offer *json = &offers[0], *problem = &offers[1];
-	struct header_rest rest = { text, text + len };
-	int ranges_n = 0;
+	const char *end = text + len, *next, *stop, *parameters;
+	int types_n = 0, has_json = 0;
 
-	while (rest_skip(&rest, SPACES ",", SIZE_MAX), rest.at < rest.end) {
-		ranges_n++;
-		if (range_read(&rest, offers, 2) == 0)
+	for (; text < end; text = next) {
+		stop = memchr(text, ',', (size_t)(end - text));
+		next = stop ? stop + 1 : end;
+		if (!stop)
+			stop = end;
+		while (text < stop && is_space(*text))
+			text++;
+		if (text == stop)
 			continue;
-		/* What is left of a malformed range, up to the next comma outside of quotes. */
-		while (rest.at < rest.end && *rest.at != ',') {
-			if (*rest.at != '"')
-				rest.at++;
-			else if (quoted_skip(&rest))
-				break;
-		}
+
+		/* Its parameters, the weight among them, do not count. */
+		types_n++;
+		parameters = memchr(text, ';', (size_t)(stop - text));
+		if (parameters)
+			stop = parameters;
+		while (text < stop && is_space(stop[-1]))
+			stop--;
+		len = (size_t)(stop - text);
+		if (is_media_type(text, len, "application/problem+json"))
+			return ACCEPT_PROBLEM;
+		has_json |= is_media_type(text, len, "application/json") ||
+			    is_media_type(text, len, "application/*") ||
+			    is_media_type(text, len, "*/*");
 	}
-	if (ranges_n == 0)
-		return ACCEPT_JSON;
-	if (json->weight == 0 && problem->weight == 0)
-		return ACCEPT_NEITHER;
-	return problem->weight > json->weight ||
-			       (problem->weight == json->weight && problem->fit == 3)
-		       ? ACCEPT_PROBLEM
-		       : ACCEPT_JSON;
+	return has_json || types_n == 0 ? ACCEPT_JSON : ACCEPT_NEITHER;
 }
 
 static int digit(char byte)

@@ -24,8 +24,8 @@ enum http_accept {
 };
 
 /*
- * Accept (RFC 9110, 12.5.1). Problems must be named, or be wanted more than JSON. Parameters beside
- * `q` are not looked at, and what is malformed allows nothing.
+ * Accept, a list of media types. Problems must be named. Parameters are ignored, also `q`: a client
+ * that names a type can read it.
  */
 enum http_accept http_accept_parse(const char *text, size_t len);
 

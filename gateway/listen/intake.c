@@ -530,7 +530,7 @@ void connection_hold(struct connection *connection, size_t bytes)
 int connection_is_over_share(const struct connection *connection, size_t bytes)
 {
 	const struct intake *intake = connection->intake;
-	size_t half = (size_t)intake->config->socket_buffer_bytes / 2;
+	size_t half = (size_t)intake->config->buffer_bytes / 2;
 
 	return intake->held_bytes > half && bytes > half / intake->holding_n;
 }
@@ -544,14 +544,14 @@ void connection_cut(struct connection *connection, const char *reason)
 
 void intake_relieve(struct intake *intake)
 {
-	while (intake->held_bytes > (size_t)intake->config->socket_buffer_bytes) {
+	while (intake->held_bytes > (size_t)intake->config->buffer_bytes) {
 		struct connection *connection, *most = LIST_FIRST(&intake->holding);
 
 		LIST_FOREACH (connection, &intake->holding, next)
 			if (connection->held_bytes > most->held_bytes)
 				most = connection;
 		connection_hold(most, 0);
-		connection_cut(most, "all connections hold more than COUPON_SOCKET_BUFFER_BYTES");
+		connection_cut(most, "all connections hold more than COUPON_BUFFER_BYTES");
 	}
 }
 

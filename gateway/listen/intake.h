@@ -132,7 +132,7 @@ void intake_keys_changed(struct intake *intake);
 
 /*
  * What connections hold in memory for their clients: input that is not served yet, and replies that
- * are not read. All together have a bound, COUPON_SOCKET_BUFFER_BYTES.
+ * are not read. All together have a bound, COUPON_BUFFER_BYTES.
  */
 
 /* From now on it holds so much. */

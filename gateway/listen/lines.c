@@ -43,6 +43,7 @@ struct line_connection {
 struct lines {
 	const struct config *config;
 	struct intake *intake;
+	size_t line_limit_bytes;
 	LIST_HEAD(, line_connection) conns;
 	size_t answering_n;     /* connections with something in flight, those closed too */
 	struct ticker *stalled; /* while a connection is not read from because it holds much */
@@ -207,12 +208,12 @@ static void conn_line(struct line_connection *conn, const char *line, size_t len
 		return;
 	}
 	lines->answering_n += (size_t)(conn->inflight++ == 0);
-	if ((int64_t)len <= lines->config->line_limit_bytes) {
+	if (len <= lines->line_limit_bytes) {
 		intake_request(lines->intake, line, len, OP_COUNT, &conn->base.responder);
 		return;
 	}
-	snprintf(message, sizeof(message), "the line is longer than %lld bytes",
-		 (long long)lines->config->line_limit_bytes);
+	snprintf(message, sizeof(message), "the line is longer than %zu bytes",
+		 lines->line_limit_bytes);
 	intake_refuse(lines->intake, &conn->base.responder, ANSWER_TOO_LARGE, message);
 }
 
@@ -234,8 +235,7 @@ static size_t conn_lines(struct line_connection *conn, const char *data, size_t 
 		if (!stop) {
 			/* A part of a line; one that is too long is answered at once. */
 			conn->scanned = left;
-			if ((int64_t)left > conn->lines->config->line_limit_bytes + 1 &&
-			    !conn->skipping) {
+			if (left > conn->lines->line_limit_bytes + 1 && !conn->skipping) {
 				conn->skipping = 1;
 				conn_line(conn, at, left);
 			}
@@ -446,13 +446,16 @@ void lines_accept(void *context, const struct arrival *arrival)
 	metrics_add(METRIC_CONNECTIONS, 1);
 }
 
-struct lines *lines_new(struct event_base *base, const struct config *config, struct intake *intake)
+struct lines *lines_new(struct event_base *base, const struct config *config, struct intake *intake,
+			size_t line_limit_bytes)
 {
 	struct lines *lines = checked(calloc(1, sizeof(*lines)));
 	struct timeval idle = { .tv_sec = config->idle_timeout_ms / 1000,
 				.tv_usec = config->idle_timeout_ms % 1000 * 1000 };
 
-	*lines = (struct lines){ .config = config, .intake = intake };
+	*lines = (struct lines){ .config = config,
+				 .intake = intake,
+				 .line_limit_bytes = line_limit_bytes };
 	lines->idle = event_base_init_common_timeout(base, &idle);
 	TAILQ_INIT(&lines->written);
 	lines->send = checked(event_new(base, -1, 0, on_send, lines));

@@ -9,7 +9,7 @@
  * replies is cut off at output_limit_bytes, one that sends HTTP is answered no more, and an idle
  * one is closed; other connections are not affected.
  *
- * All input and output together has a bound, socket_buffer_bytes. From half of it on, a connection
+ * All input and output together has a bound, buffer_bytes. From half of it on, a connection
  * whose output is more than its share is not served, and one whose input is more is not read from,
  * for ten seconds at most; beyond it those that hold most are closed.
  */
@@ -22,8 +22,9 @@
 
 struct lines;
 
-struct lines *lines_new(struct event_base *base, const struct config *config,
-			struct intake *intake);
+/* `line_limit_bytes`: a longer line is answered too_large. */
+struct lines *lines_new(struct event_base *base, const struct config *config, struct intake *intake,
+			size_t line_limit_bytes);
 void lines_accept(void *lines, const struct arrival *arrival); /* arrival_fn */
 /*
  * After intake_stop(): reads no more, and serves no more of what was read. Each connection ends

@@ -539,9 +539,7 @@ struct lookup *lookup_new(struct event_base *base, const struct config *config, 
 	lookup->sessions_n = sessions_n;
 	for (size_t i = 0; i < LANES_N; i++)
 		lane_init(&lookup->lanes[i],
-			  i == LANE_ISSUED
-				  ? SIZE_MAX
-				  : (size_t)(shows ? config->reads_max : config->lookups_max));
+			  i == LANE_ISSUED ? SIZE_MAX : (size_t)config->reads_max);
 	lookup->ticker = ticker_new(base, TICK_MS, on_tick, lookup);
 	for (size_t i = 0; i < lookup->sessions_n; i++) {
 		lookup->sessions[i].lookup = lookup;

@@ -543,7 +543,7 @@ def test_wrong_codes_at_once_are_looked_up_no_more_than_one_by_one(stack, claim)
 
 def test_a_storm_of_known_codes(stack, claim, gateway_make):
     """Imported codes that are sent again after an outage, by those who have claimed them: none is
-    refused, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
+    refused, whatever COUPON_READS_MAX is, and each gets its own receive."""
     n = 600
     texts = [f"STORM{random.randrange(10**12)}" for _ in range(n)]
     claim.imported(stack.coupon_make(n), texts)
@@ -551,7 +551,7 @@ def test_a_storm_of_known_codes(stack, claim, gateway_make):
         {"op": "claim", "code": text, "user": user_new(), "key": f"k{i}", "ack": "issued"}
         for i, text in enumerate(texts)
     ]
-    gateway = gateway_make(stack, COUPON_LOOKUPS_MAX=3, COUPON_CALL_TIMEOUT_MS=60000)
+    gateway = gateway_make(stack, COUPON_READS_MAX=3, COUPON_CALL_TIMEOUT_MS=60000)
     wait_until(lambda: gateway.metrics()["couponmq_code_sets_read_total"] >= 1)
     with stack.client() as client:
         first = client.pipeline(lines)

@@ -207,7 +207,7 @@ def wait_closed(raws, n):
 
 @pytest.mark.parametrize("n", [8, 14, 24])
 def test_bodies_have_a_limit_together(stack, gateway_make, n):
-    gateway = gateway_make(stack, COUPON_HTTP_BUFFER_BYTES=262144)
+    gateway = gateway_make(stack, COUPON_BUFFER_BYTES=262144)
     with contextlib.ExitStack() as connections:
         raws = [connections.enter_context(Raw(gateway)) for _ in range(n)]
         # All at once: five fit, and those that are refused take none of their room.
@@ -230,7 +230,7 @@ def test_bodies_have_a_limit_together(stack, gateway_make, n):
 
 
 def test_bodies_of_closed_connections_do_not_count(stack, gateway_make):
-    gateway = gateway_make(stack, COUPON_HTTP_BUFFER_BYTES=262144)
+    gateway = gateway_make(stack, COUPON_BUFFER_BYTES=262144)
     for _ in range(8):
         with Raw(gateway) as raw:
             raw.send(HEAD + b"Content-Length: 60000\r\n\r\n" + b" " * 50000)

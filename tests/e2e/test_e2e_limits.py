@@ -240,7 +240,7 @@ LINES = {
 def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
     bound = 1048576
     gateway = gateway_make(
-        stack, COUPON_SOCKET_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound
+        stack, COUPON_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound
     )
     listen = gateway.settings["COUPON_LISTEN"]
     held = []
@@ -265,8 +265,8 @@ def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
 
 def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_descriptors):
     """Connections that hold most are cut, also for what the socket API holds."""
-    bound = 262144  # the least
-    gateway = gateway_make(stack, COUPON_SOCKET_BUFFER_BYTES=bound)
+    bound = 262144
+    gateway = gateway_make(stack, COUPON_BUFFER_BYTES=bound)
     listen = gateway.settings["COUPON_HTTP_LISTEN"]
     held = []
     with contextlib.ExitStack() as connections, gateway.client() as good:
@@ -279,7 +279,7 @@ def test_unread_replies_over_http_are_in_the_bound(stack, gateway_make, many_des
             held.append(gateway.metrics()["couponmq_connections_held_bytes"])
         assert bound / 3 < max(held) <= bound
         wait_until(lambda: gateway.metrics()["couponmq_connections_cut_total"] > 0)
-        assert "COUPON_SOCKET_BUFFER_BYTES" in gateway.log()
+        assert "COUPON_BUFFER_BYTES" in gateway.log()
     wait_until(lambda: gateway.metrics()["couponmq_connections_held_bytes"] == 0)
 
 

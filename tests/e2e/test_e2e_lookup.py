@@ -191,13 +191,13 @@ def test_reads_of_one_coupon_count_once(stack, gateway_make, proxy):
 
 
 def test_coupons_beyond_the_limit_of_look_ups(stack, make_coupon, gateway_make, proxy):
-    """Beyond COUPON_LOOKUPS_MAX coupons, `issue` of others is answered busy; `status` is not."""
+    """Beyond COUPON_READS_MAX coupons, `issue` of others is answered busy; `status` is not."""
     coupon, unknown = make_coupon(1), 700000004000
     gateway = gateway_make(
         stack,
         DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
-        COUPON_LOOKUPS_MAX=3,
+        COUPON_READS_MAX=3,
     )
     with gateway.client() as burst, gateway.client() as other:
         before = first_look_ups(gateway, burst, unknown + 99)
@@ -239,7 +239,7 @@ def replies_after_a_hold(gateway, client, proxy, lines):
 @pytest.mark.parametrize("ack", ["issued", "queued"])
 def test_a_storm_of_known_keys(stack, make_coupon, gateway_make, proxy, ack):
     """Requests that are sent again after an outage, with the same keys, cost few statements. None
-    is refused or unknown, whatever COUPON_LOOKUPS_MAX is, and each gets its own receive."""
+    is refused or unknown, whatever COUPON_READS_MAX is, and each gets its own receive."""
     n = 600
     coupon = make_coupon(n)
     gateway = gateway_make(
@@ -247,7 +247,7 @@ def test_a_storm_of_known_keys(stack, make_coupon, gateway_make, proxy, ack):
         DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=60000,
         COUPON_ISSUED_TIMEOUT_MS=60000,
-        COUPON_LOOKUPS_MAX=3,
+        COUPON_READS_MAX=3,
     )
     lines = [
         {"id": i, "op": "issue", "coupon": coupon, "user": f"u{i}", "key": f"k{i}", "ack": "issued"}
@@ -322,7 +322,7 @@ def test_a_flood_of_status_delays_no_other_look_up(stack, make_coupon, gateway_m
         stack,
         DATABASE_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
         COUPON_CALL_TIMEOUT_MS=20000,
-        COUPON_LOOKUPS_MAX=limit,
+        COUPON_READS_MAX=limit,
     )
     status = {"op": "status", "coupon": coupon, "user": "1"}
     with gateway.client() as client, gateway.client() as other:

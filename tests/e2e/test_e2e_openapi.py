@@ -520,7 +520,7 @@ def test_unknown(stack, api, coupon, gateway_make):
 def narrow(stack):
     """A gateway with small limits."""
     one = gateway_process(
-        stack, "gateway-narrow", COUPON_IDLE_TIMEOUT_MS=300, COUPON_HTTP_BUFFER_BYTES=65536
+        stack, "gateway-narrow", COUPON_IDLE_TIMEOUT_MS=300, COUPON_BUFFER_BYTES=131072
     )
     yield one
     one.end()
@@ -560,5 +560,5 @@ def test_requests_that_cannot_be_read(narrow, path, method):
     assert status(("Content-Length", "8"), body=b"{") == 408
     assert status(("Content-Length", "200000")) == 413
     assert status(("Content-Length", "2"), ("Expect", "x")) == 417
-    assert status(("Content-Length", "100000"), body=b" " * 70000) == 429
+    assert status(("Content-Length", "131072"), body=b" " * 131071) == 429
     assert status(*(("X", "y") for _ in range(101))) == 431

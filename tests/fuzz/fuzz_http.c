@@ -50,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!http) {
 		wire_init(&wire);
-		http = http_new(wire.base, &wire.config, wire.intake, ready, NULL);
+		http = http_new(wire.base, &wire.config, wire.intake, WIRE_LIMIT_BYTES, ready,
+				NULL);
 		wire_listen(&wire, http_accept, http);
 	}
 	wire.later = data[0] & 1;

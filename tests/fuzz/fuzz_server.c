@@ -24,9 +24,9 @@ static int begins_as_http(const uint8_t *data, size_t size)
 }
 
 /* The number of replies that the bytes require. */
-static size_t replies_owed(const struct wire *wire, const uint8_t *data, size_t size)
+static size_t replies_owed(const uint8_t *data, size_t size)
 {
-	size_t limit = (size_t)wire->config.line_limit_bytes, owed = 0;
+	size_t limit = WIRE_LIMIT_BYTES, owed = 0;
 
 	while (size > 0) {
 		const uint8_t *stop = memchr(data, '\n', size);
@@ -83,10 +83,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!lines) {
 		wire_init(&wire);
-		lines = lines_new(wire.base, &wire.config, wire.intake);
+		lines = lines_new(wire.base, &wire.config, wire.intake, WIRE_LIMIT_BYTES);
 		wire_listen(&wire, lines_accept, lines);
 	}
-	owed = replies_owed(&wire, data + 1, size - 1);
+	owed = replies_owed(data + 1, size - 1);
 	wire.later = data[0] & 1;
 	wire_run(&wire, data + 1, size - 1, 1u + data[0], &cut);
 	check(replies_check(&cut) == owed);

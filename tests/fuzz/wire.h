@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define WIRE_ORIGIN "https://shop.example" /* of the web pages that may read replies over HTTP */
+#define WIRE_LIMIT_BYTES 256 /* of a line or body: small, so that the fuzzer exceeds it */
 #define WIRE_TURNS_MAX 1000
 #define WIRE_TURNS_QUIET 6 /* turns without a new byte after which the output is complete */
 
@@ -102,13 +103,11 @@ static inline void wire_init(struct wire *wire)
 					.connections_networks = (char *)"",
 					.proxy_from = (char *)"",
 					.tls_cert = (char *)"",
-					.line_limit_bytes = 256,
 					.connections_max = 100,
 					.inflight_per_connection_max = 4,
 					.inflight_max = 1000000,
 					.output_limit_bytes = 100000000,
-					.http_buffer_bytes = 1 << 20,
-					.socket_buffer_bytes = 1 << 30,
+					.buffer_bytes = 1 << 30,
 					.idle_timeout_ms = 300000 };
 	wire->intake = intake_new(wire->base, &wire->config, NULL, wire_dispatch, wire);
 	wire->address.sin_family = AF_INET;

@@ -237,7 +237,7 @@ MUTANTS = [
         "P11",
         "the other connections to a Redis that has another replication id",
         "gateway/admit/redis_pool.c",
-        "decoded.state == CALL_UNVERIFIED && i < pool->links_n; i++)\n"
+        "decoded.state == CALL_UNVERIFIED && i < LINKS_N; i++)\n"
         "\t\tredis_link_process_read(pool->links[i]);\n",
         "decoded.state == CALL_UNVERIFIED && i < 1; i++)\n"
         "\t\tredis_link_process_read(bundle->link);\n",

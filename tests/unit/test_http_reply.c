@@ -399,7 +399,7 @@ static int setup(void **state)
 	(void)state;
 	wire_init(&wire);
 	wire_listen(&wire, http_accept,
-		    http_new(wire.base, &wire.config, wire.intake, ready, NULL));
+		    http_new(wire.base, &wire.config, wire.intake, WIRE_LIMIT_BYTES, ready, NULL));
 	return 0;
 }
 

@@ -67,55 +67,59 @@ static void sweep(int64_t n, int64_t busy, int64_t now_ms)
 	keeper_watch_publish(&watch);
 }
 
-/* The values of `name` as they are told: "1=10 3=7 ". */
-static const char *told(const char *name)
+/* The value of `name` that is told of a campaign; -1: none is. */
+static long long told(const char *name, int64_t campaign)
 {
-	static char text[256];
 	struct evbuffer *out = evbuffer_new();
-	char *at = text, *line;
+	long long found = -1;
+	char *line;
 
 	keeper_metrics_prometheus(out);
-	*text = '\0';
 	while ((line = evbuffer_readln(out, NULL, EVBUFFER_EOL_LF))) {
 		long long coupon, value;
 		char of[64];
 
 		if (sscanf(line, "couponmq_keeper_coupon_%63[a-z_]{coupon=\"%lld\"} %lld", of,
 			   &coupon, &value) == 3 &&
-		    strcmp(of, name) == 0)
-			at += sprintf(at, "%lld=%lld ", coupon, value);
+		    strcmp(of, name) == 0 && coupon == campaign)
+			found = value;
 		free(line);
 	}
 	evbuffer_free(out);
-	return text;
+	return found;
 }
 
 static void test_campaigns_that_are_told(void **state)
 {
+	const int64_t last = WATCH_CAMPAIGNS, beyond = WATCH_CAMPAIGNS + 1;
 	int64_t now_ms = 1000000;
 
 	(void)state;
-	watch.campaigns_max = 2;
 	sweep(1, 0, now_ms);
-	assert_string_equal(told("stock"), "1=10 ");
-	sweep(3, 2, now_ms);
-	assert_string_equal(told("offered"), "1=10 2=10 ");
-	assert_string_equal(told("in_flight"), "1=0 2=3 ");
-	assert_string_equal(told("stock"), "1=10 2=7 ");
-	sweep(3, 3, now_ms); /* 1 has never been busy */
-	assert_string_equal(told("in_flight"), "3=3 2=0 ");
-	sweep(3, 1, now_ms + WATCH_IDLE_MS - 1);
-	assert_string_equal(told("in_flight"), "3=0 2=0 ");
-	sweep(3, 1, now_ms + WATCH_IDLE_MS);
-	assert_string_equal(told("in_flight"), "1=3 2=0 ");
-	sweep(1, 0, now_ms + WATCH_IDLE_MS); /* 2 is not watched any more */
-	assert_string_equal(told("in_flight"), "1=0 ");
+	assert_int_equal(told("stock", 1), 10);
+	assert_int_equal(told("stock", 2), -1);
+	sweep(beyond, 2, now_ms);
+	assert_int_equal(told("offered", last), 10);
+	assert_int_equal(told("offered", beyond), -1);
+	assert_int_equal(told("in_flight", 1), 0);
+	assert_int_equal(told("in_flight", 2), 3);
+	assert_int_equal(told("stock", 2), 7);
+	sweep(beyond, beyond, now_ms); /* 1 has never been busy */
+	assert_int_equal(told("in_flight", beyond), 3);
+	assert_int_equal(told("in_flight", 1), -1);
+	assert_int_equal(told("in_flight", 2), 0);
+	for (int64_t id = 3; id <= last; id++)
+		sweep(beyond, id, now_ms);
+	sweep(beyond, 1, now_ms + WATCH_IDLE_MS - 1);
+	assert_int_equal(told("in_flight", 1), -1);
+	sweep(beyond, 1, now_ms + WATCH_IDLE_MS);
+	assert_int_equal(told("in_flight", 1), 3);
+	assert_int_equal(told("in_flight", beyond), -1);
+	sweep(1, 0, now_ms + WATCH_IDLE_MS); /* the others are not watched any more */
+	assert_int_equal(told("in_flight", 1), 0);
+	assert_int_equal(told("in_flight", 2), -1);
 	keeper_watch_none();
-	assert_string_equal(told("issued"), "");
-	watch.campaigns_max = 0;
-	watch.campaigns_n = 0;
-	sweep(1, 1, now_ms);
-	assert_string_equal(told("issued"), "");
+	assert_int_equal(told("issued", 1), -1);
 }
 
 int main(void)

@@ -139,7 +139,7 @@ static struct outboxes *outboxes_of(struct server *server, const char *first, co
 	removed_before = metrics_get(METRIC_OUTBOX_REMOVED);
 	forgotten_before = metrics_get(METRIC_OUTBOX_FORGOTTEN);
 	outboxes = outboxes_start(server->url, GATHER_MS);
-	outboxes_origin(outboxes, &(struct changes){ .installation = INSTALLATION });
+	outboxes_origin(outboxes, INSTALLATION, &(struct postgres_server){ "", 0 });
 	return outboxes;
 }
 
@@ -338,10 +338,7 @@ static void test_a_redis_that_is_not_its_own(void **state)
 			    "9 100" LOAD COPY "9 100" LOAD COPY "9 100" SETTLE(7) BATCH "01:1001");
 }
 
-#define SERVER(number)                                                   \
-	{                                                                \
-		.installation = INSTALLATION, .server = { "70", number } \
-	}
+#define SERVER(number) (&(struct postgres_server){ "70", number })
 #define COPY_OF(server) "\n EVAL <script> 1 couponmq:changes " INSTALLATION "  70:" server " newer"
 
 /* Without a number, too: Redis says whether it follows the server. */
@@ -352,7 +349,7 @@ static void test_an_old_server_removes_nothing(void **state)
 						OK LOADED "+old\r\n" LOADED "+ok\r\n:1\r\n", NULL);
 
 	(void)state;
-	outboxes_origin(outboxes, &(struct changes)SERVER(1));
+	outboxes_origin(outboxes, INSTALLATION, SERVER(1));
 	settled(outboxes, 7, 1);
 	outboxes_send(outboxes);
 	wait_for(removed, 1);
@@ -368,16 +365,16 @@ static void test_what_another_server_settled_is_forgotten(void **state)
 						OK LOADED "+old\r\n" LOADED "+ok\r\n:1\r\n", NULL);
 
 	(void)state;
-	outboxes_origin(outboxes, &(struct changes)SERVER(1));
+	outboxes_origin(outboxes, INSTALLATION, SERVER(1));
 	assert_int_equal(outboxes_changed(outboxes, "9:100"), 0);
 	settled(outboxes, 7, 1);
 	outboxes_send(outboxes);
 	wait_for(commands, 3); /* it is in the hands of the thread */
 	settled(outboxes, 7, 2);
 	outboxes_send(outboxes);
-	outboxes_origin(outboxes, &(struct changes)SERVER(1)); /* of a new session */
+	outboxes_origin(outboxes, INSTALLATION, SERVER(1)); /* of a new session */
 	assert_int_equal(forgotten(), 0);
-	outboxes_origin(outboxes, &(struct changes)SERVER(2));
+	outboxes_origin(outboxes, INSTALLATION, SERVER(2));
 	assert_int_equal(outboxes_changed(outboxes, "9:8"), 0);
 	settled(outboxes, 7, 3);
 	outboxes_send(outboxes);
