@@ -152,8 +152,9 @@ static void members_prometheus(struct monitor *monitor, struct evbuffer *out)
 {
 	const cJSON *node;
 
-	exposition_head(out, "worker_queues_led", "gauge",
-			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+	exposition_head(
+		out, "worker_queues_led", "gauge",
+		"Queues led by each RabbitMQ node; queues without a leader have an empty node.");
 	pthread_mutex_lock(&monitor->mutex);
 	cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
 		exposition_value(out, "worker_queues_led", "node", node->valuestring,

@@ -345,9 +345,8 @@ void key_uses_prometheus(struct evbuffer *out)
 	} metrics[] = {
 		{ "key_requests_total", "counter", "Requests with an API key, by its id." },
 		{ "key_refused_total", "counter",
-		  "Of these, refused by the key's roles, coupons or rate." },
-		{ "key_last_used_seconds", "gauge",
-		  "When the API key was used last, as Unix time." },
+		  "Requests refused because of the API key's roles, coupons or rate, by its id." },
+		{ "key_last_used_seconds", "gauge", "Unix time of the last use of the API key." },
 	};
 
 	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
