@@ -223,7 +223,7 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
-						   : "not consumed before Redis is known");
+						   : "not consumed until Redis is identified");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
 	cJSON_AddStringToObject(body, "postgresql", state);
 	cJSON_AddStringToObject(body, "redis", redis_word(&keeper));
@@ -236,9 +236,10 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	if (monitor->told)
 		rabbit_cluster_warnings(monitor->told, warnings);
 	else if (*monitor->trouble)
-		json_sentence_add(warnings,
-				  "rabbitmq: on which nodes the queues have members is unknown: %s",
-				  monitor->trouble);
+		json_sentence_add(
+			warnings,
+			"rabbitmq: the nodes that have members of the queues are unknown: %s",
+			monitor->trouble);
 	pthread_mutex_unlock(&monitor->mutex);
 	relay_warnings(warnings);
 	if (tls && tls_trouble(tls))

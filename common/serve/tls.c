@@ -45,7 +45,7 @@ static const char *tls_error(void)
 	const char *text = ERR_reason_error_string(code);
 
 	ERR_clear_error();
-	return code == 0 ? "no reason is known" : text ? text : "an error of the system";
+	return code == 0 ? "OpenSSL gave no reason" : text ? text : "a system error";
 }
 
 static int fail(struct tls *tls, enum file file, const char *why)
@@ -63,7 +63,7 @@ static int fail_of(struct tls *tls, enum file file, const char *what)
 {
 	char why[WHY_SIZE / 2];
 
-	snprintf(why, sizeof(why), "it has no %s that can be used: %s", what, tls_error());
+	snprintf(why, sizeof(why), "it has no usable %s: %s", what, tls_error());
 	return fail(tls, file, why);
 }
 

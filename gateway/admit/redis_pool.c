@@ -134,7 +134,8 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
 		log_error("script_reply", LOG_I("coupon", call->coupon_id),
-			  LOG_S("error", "not what issue.lua returns"));
+			  LOG_S("error",
+				"the reply does not have the form that issue.lua returns"));
 		admission_lost(pool->admission, call);
 		return;
 	}
@@ -143,10 +144,12 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 		redis_link_process_read(pool->links[i]);
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
 		metrics_add(METRIC_CALLS_REFUSED, 1);
-		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
-			 LOG_S("why", decoded.state == CALL_BEHIND
-					      ? "Redis is behind what was seen"
-					      : "not verified on this process of Redis"));
+		log_warn(
+			"coupon_refused", LOG_I("coupon", call->coupon_id),
+			LOG_S("why",
+			      decoded.state == CALL_BEHIND
+				      ? "Redis has an older state than this gateway has seen"
+				      : "no keeper has verified the coupon on this Redis process"));
 	}
 	admission_replied(pool->admission, call, &decoded);
 }
@@ -177,7 +180,8 @@ static void bundle_done(void *context, const redisReply *reply)
 			end = admission_not_run;
 	} else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
 		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
-			  LOG_S("error", "not what issue.lua returns"));
+			  LOG_S("error",
+				"the reply does not have the form that issue.lua returns"));
 	} else {
 		for (size_t i = 0; (call = bundle_take(bundle)); i++)
 			call_replied(bundle, call, reply->element[i]);

@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
         assert told.startswith(f'total is "{number}": allowed is an integer')
     for budget in ("", "none"):
         told = wrong("POST", "/campaigns", {"name": "x", "total": 1, "budget": budget})
-        assert told == f'budget is "{budget}": allowed is another text, and null for none'
+        assert told == f'budget is "{budget}": this text is reserved; null means none'
     for name in ("a\nb", "a\x1b[2J", "a\x9b"):
         told = wrong("POST", "/campaigns", {"name": name, "total": 1})
         assert "without control characters" in told and not set("\n\x1b\x9b") & set(told)
@@ -305,7 +305,7 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     for gone in ("/nothing", "/campaigns/", "/campaigns/1/2", "/campaigns/%00", "/jobs/9"):
         wrong("GET", gone, status=404)
     for gone in ("/campaigns/", "/jobs/", "/now/"):
-        assert "has a / at its end" in wrong("GET", gone, status=404)
+        assert "paths do not end with /" in wrong("GET", gone, status=404)
     for n in (17_000, 60_000):
         assert "16384 bytes" in wrong("GET", "/campaigns?count=" + n * "1", status=414)
     told = api("DELETE", path)
