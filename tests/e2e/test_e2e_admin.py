@@ -490,7 +490,7 @@ def test_a_key_of_some_coupons_spends_no_other_budget(stack, admin, key_make):
 @pytest.mark.parametrize(
     "options, why",
     [
-        ({"budgets": "b"}, "allowed is it with --coupons"),
+        ({"budgets": "b"}, "allowed only together with --coupons"),
         ({"coupons": "1001", "budgets": "none"}, "allowed are 1 to 64 names"),
         ({"coupons": "1001", "budgets": "a,,b"}, "allowed are 1 to 64 names"),
         ({"coupons": "1001", "budgets": ",".join(map(str, range(65)))}, "allowed are 1 to 64"),

@@ -141,7 +141,7 @@ static void test_refused(void **state)
 	for (int i = 0; i < 17; i++)
 		at += sprintf(at, "%s\"1001.42." BATCH ".%d\"", i > 0 ? "," : "", i);
 	sprintf(at, "]}");
-	refuse(*state, text, "must be an array of 1 to 16 receives");
+	refuse(*state, text, "must be an array of 1 to 16 different receives");
 }
 
 static struct use_outcome outcome_make(enum use_result result)
