@@ -63,7 +63,7 @@ static int fail_of(struct tls *tls, enum file file, const char *what)
 {
 	char why[WHY_SIZE / 2];
 
-	snprintf(why, sizeof(why), "it has no usable %s: %s", what, tls_error());
+	snprintf(why, sizeof(why), "it has no %s that can be used: %s", what, tls_error());
 	return fail(tls, file, why);
 }
 

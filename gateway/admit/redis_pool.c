@@ -144,12 +144,10 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 		redis_link_process_read(pool->links[i]);
 	if (decoded.state == CALL_UNVERIFIED || decoded.state == CALL_BEHIND) {
 		metrics_add(METRIC_CALLS_REFUSED, 1);
-		log_warn(
-			"coupon_refused", LOG_I("coupon", call->coupon_id),
-			LOG_S("why",
-			      decoded.state == CALL_BEHIND
-				      ? "Redis has an older state than this gateway has seen"
-				      : "no keeper has verified the coupon on this Redis process"));
+		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
+			 LOG_S("why", decoded.state == CALL_BEHIND
+					      ? "Redis has an older state than seen before"
+					      : "not verified on this Redis process"));
 	}
 	admission_replied(pool->admission, call, &decoded);
 }
