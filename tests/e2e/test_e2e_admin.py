@@ -1274,7 +1274,7 @@ def test_settings_that_are_refused(stack):
         ({"COUPON_ADMIN_LISTEN": "0.0.0.0:7490"}, "needs COUPON_TLS_CERT and COUPON_TLS_KEY, or"),
         (
             {"COUPON_GATEWAY_KEY": "x", "COUPON_ADMIN_METRICS": "127.0.0.1:1,[::2]:7480"},
-            'COUPON_ADMIN_METRICS has "[::2]:7480", which is another machine: with',
+            'COUPON_ADMIN_METRICS has "[::2]:7480", which is another machine: set',
         ),
         ({"COUPON_ADMIN_TIMEOUT_MS": "1"}, "allowed is an integer from 100 to 600000"),
     ):

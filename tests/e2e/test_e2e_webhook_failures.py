@@ -472,7 +472,7 @@ def test_wrong_ids(webhooks, command):
         (("create", "https://e.com/", "--queue", "1000001"), 2, "an integer from 1 to 1000000"),
         (("create", "https://e.com/", "--secret-file", "/nowhere"), 2, "the file cannot be read"),
         (("create", "https://e.com/", "--secret-file", "/dev/null"), 2, "is no secret; allowed is"),
-        (("rotate", "1", "--overlap", "24"), 2, '--overlap is "24": allowed is a number of s'),
+        (("rotate", "1", "--overlap", "24"), 2, '--overlap is "24": allowed is a duration in s'),
         (("rotate", "1", "--overlap", "31d"), 2, "from 0s to 30d"),
         (("rotate", "1", "--overlap", "-1h"), 2, '--overlap is "-1h"'),
         (("rotate", "1", "--overlap", "1w"), 2, '--overlap is "1w"'),

@@ -43,7 +43,7 @@ static void test_refused(void **state)
 		{ KEYS(RSA(KID("0123456789012345678901234567890123456789012345678901234567890123"
 			       "4"))),
 		  "its kid must be" },
-		{ KEYS(RSA(KID("good")) "," GOOD), "key 2 (kid good): its kid is that of a key" },
+		{ KEYS(RSA(KID("good")) "," GOOD), "key 2 (kid good): its kid was already used" },
 		{ KEYS(RSA(KID("b") ",\"use\":\"Sig\"")), "its use must be" },
 		{ KEYS(RSA(KID("b") ",\"use\":null")), "its use must be" },
 		{ KEYS(RSA(KID("b") ",\"key_ops\":\"verify\"")), "its key_ops is not an array" },
