@@ -59,7 +59,7 @@ const cJSON *request_body(struct admin_request *request, struct json_arena *aren
 		    strcasecmp(one->value, "identity") == 0)
 			continue;
 		request_refuse(request, 415,
-			       "a body must be sent without Content-Encoding, or as identity");
+			       "a body must be sent without Content-Encoding or with identity");
 		return NULL;
 	}
 	*answered = 0;
@@ -75,7 +75,7 @@ const cJSON *request_body(struct admin_request *request, struct json_arena *aren
 	root = json_parse(arena, text, len, &error);
 	if (!cJSON_IsObject(root)) {
 		snprintf(detail, sizeof(detail), "the body is not a JSON object: %s",
-			 root ? "it is another value" : error);
+			 root ? "it is another JSON value" : error);
 		request_refuse(request, 400, detail);
 		return NULL;
 	}
@@ -103,8 +103,8 @@ int request_version(struct admin_request *request, int is_needed,
 	*version = '\0';
 	if (!value && is_needed) {
 		request_refuse(request, 428,
-			       "If-Match must have the version to be changed, as in the ETag of "
-			       "the campaign");
+			       "If-Match must have the version to be changed, as the campaign's "
+			       "ETag has it");
 		return -1;
 	}
 	if (!value || strcmp(value, "*") == 0)
@@ -137,10 +137,9 @@ int request_version(struct admin_request *request, int is_needed,
 			request, 400,
 			"If-Match is wrong: allowed is one version in quotation marks, or *");
 	else if (found == 0)
-		request_refuse(
-			request, 412,
-			"If-Match has no version: allowed is one in quotation marks, without "
-			"W/, as in the ETag of the campaign");
+		request_refuse(request, 412,
+			       "If-Match has no version: allowed is one in quotation marks and "
+			       "without W/, as the campaign's ETag has it");
 	else
 		return 0;
 	return -1;
@@ -295,9 +294,9 @@ void request_refuse_auth(struct admin_request *request, enum auth_answer answer)
 		request_refuse(request, 403, "X-CSRF-Token is not that of this session");
 		break;
 	case AUTH_UNAVAILABLE:
-		request_refuse(request, 503,
-			       "API keys cannot be checked: neither Redis nor PostgreSQL has "
-			       "answered about them");
+		request_refuse(
+			request, 503,
+			"API keys cannot be checked: neither Redis nor PostgreSQL has answered");
 		break;
 	}
 }

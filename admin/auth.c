@@ -63,8 +63,8 @@ static void record_take(struct auth *auth, const char *text, size_t len)
 
 	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
 		log_warn("key_record",
-			 LOG_S("error", merged == KEYS_FULL ? "there are too many keys"
-							    : "not of the form of a record"));
+			 LOG_S("error", merged == KEYS_FULL ? "there are too many API keys"
+							    : "the record is malformed"));
 }
 
 /* The store has told of all changes up to this number. Under the lock. */

@@ -389,7 +389,7 @@ static void looker_tell(struct looker *looker, const char *text)
 		looker_end(looker);
 		evhttp_send_reply_end(request);
 	} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
-		log_info("live_cut", LOG_S("error", "its client does not read"));
+		log_info("live_cut", LOG_S("error", "the client does not read"));
 		looker_end(looker);
 		evhttp_connection_free(connection); /* and the request */
 	} else {
@@ -462,12 +462,11 @@ int live_look(struct live *live, struct evhttp_request *request, const char *key
 		status = 400;
 		goto refused;
 	}
-	*why = "200 campaigns are watched with this key already: ask for fewer, or end other "
-	       "streams";
+	*why = "this key already watches 200 campaigns: ask for fewer, or end other streams";
 	if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)
 		goto refused;
-	*why = "500 campaigns are watched already: ask for those that others watch, or for "
-	       "none";
+	*why = "500 campaigns are watched already: ask only for campaigns that others watch, or "
+	       "for none";
 	TAILQ_INSERT_TAIL(&live->lookers, looker, next);
 	if (asked_tell(live)) {
 		TAILQ_REMOVE(&live->lookers, looker, next);

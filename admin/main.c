@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 		log_warn("kernel_limit", LOG_S("name", "RLIMIT_NOFILE"),
 			 LOG_I("value", (int64_t)limit.rlim_cur),
 			 LOG_I("wanted", (int64_t)descriptors),
-			 LOG_S("effect", "many clients keep others waiting"));
+			 LOG_S("effect", "with many clients, further ones have to wait"));
 
 	config_export(&config, CONFIG_ADMIN, CONFIG_CTL);
 	serve(&config, bind_tcp("COUPON_ADMIN_LISTEN", config.admin_listen));

@@ -25,8 +25,7 @@ void metrics_count_result(int status)
 
 void metrics_prometheus(struct evbuffer *out)
 {
-	exposition_head(out, "admin_commands_total", "counter",
-			"Commands and jobs, by what they came to.");
+	exposition_head(out, "admin_commands_total", "counter", "Commands and jobs by result.");
 	for (unsigned i = 0; i < RESULT_COUNT; i++)
 		exposition_labelled(out, "admin_commands_total", "result", results[i],
 				    METRIC_RESULTS + i);

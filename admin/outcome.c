@@ -189,23 +189,22 @@ static char *failure_make(const struct route *route, const struct child_result *
 		break;
 	case CHILD_LATE:
 		*status = 504;
-		sentence = strdup("the command took too long and was killed: what it has changed "
-				  "is unknown, check before you repeat it");
+		sentence = strdup("the command took too long and was killed: what it changed is "
+				  "unknown, so check before you repeat it");
 		break;
 	case CHILD_WORDY:
 		if (route->method != EVHTTP_REQ_GET) {
 			sentence = strdup("the command wrote more than 4 MiB and was killed: what "
-					  "it has changed is unknown, check before you repeat it");
+					  "it changed is unknown, so check before you repeat it");
 			break;
 		}
 		*status = 400;
-		sentence = strdup("the answer would have more than 4 MiB: ask for less");
+		sentence = strdup("the answer would be larger than 4 MiB: ask for less");
 		break;
 	case CHILD_CRASHED:
 		check(asprintf(&sentence,
-			       "the command was killed by signal %d: what it has changed is "
-			       "unknown, "
-			       "check before you repeat it",
+			       "the command was killed by signal %d: what it changed is unknown, "
+			       "so check before you repeat it",
 			       result->status) > 0);
 		break;
 	case CHILD_NOT_STARTED:
@@ -215,8 +214,8 @@ static char *failure_make(const struct route *route, const struct child_result *
 		break;
 	case CHILD_REFUSED:
 		*status = 401;
-		sentence = strdup("nothing was done: while this waited, its client left, its key "
-				  "was revoked, or its session ended");
+		sentence = strdup("nothing was done: while the command waited, the client left, "
+				  "the key was revoked or the session ended");
 		break;
 	case CHILD_STOPPED:
 		*status = 503;

@@ -241,7 +241,8 @@ static void word_add(struct words *words, const char *format, ...)
 static int argument_add(struct words *words, const char *name, const char *text)
 {
 	if (*text == '-' || !*text)
-		return words_fail(words, "%s is \"%.100s\": allowed is no text that begins with -",
+		return words_fail(words,
+				  "%s is \"%.100s\": a text that begins with - is not allowed",
 				  name, text);
 	word_add(words, "%s", text);
 	return 0;
@@ -272,7 +273,8 @@ int words_begin(struct words *words, const struct route_match *match, const stru
 	if (!(visitor->roles & KEY_ROLE_ADMIN) && option_find(command, "without-words", 13))
 		word_add(words, "--without-words");
 	if (version && !option_find(command, "version", 7))
-		return words_fail(words, "If-Match is \"%.40s\": this has no versions", version);
+		return words_fail(words, "If-Match is \"%.40s\": this resource has no versions",
+				  version);
 	if (version)
 		word_add(words, "--version=%s", version);
 	if (key && option_find(command, "key", 3))
@@ -438,7 +440,7 @@ static int member_add(struct words *words, const struct option *option, const cJ
 	/* The word of the command line is a text like any other here: null removes. */
 	if (option->takes_none && cJSON_IsString(value) &&
 	    (!*value->valuestring || strcmp(value->valuestring, "none") == 0))
-		return words_fail(words, "%s is \"%s\": allowed is another text, and null for none",
+		return words_fail(words, "%s is \"%s\": this text is reserved; null means none",
 				  value->string, value->valuestring);
 	if (option->takes_none && cJSON_IsNull(value)) {
 		text = checked(strdup("none"));
@@ -517,15 +519,17 @@ int words_of_body(struct words *words, const struct route_match *match, const cJ
 	if (mode && mode->value && !cJSON_HasObjectItem(body, mode->name))
 		return words_fail(words, "%s is missing", mode->name);
 	if (key && cJSON_HasObjectItem(body, "key"))
-		return words_fail(words, "key: allowed is either this or Idempotency-Key");
+		return words_fail(words,
+				  "key: give either this member or the header Idempotency-Key");
 	cJSON_ArrayForEach(value, body)
 	{
 		const struct option *option = member_find(match, value->string);
 
 		if (!is_exact(value))
-			rc = words_fail(words,
-					"%.60s: a number beyond 2^53 - 1 is not exact: send a text",
-					value->string);
+			rc = words_fail(
+				words,
+				"%.60s: a number beyond 2^53 - 1 is not exact: send a string",
+				value->string);
 		else if (*argument && strcmp(value->string, argument) == 0)
 			rc = match->route->input ? input_add(words, match->route->input, value)
 						 : arguments_add(words, value, is_list);

@@ -113,9 +113,9 @@ static size_t targets_read(const struct config *config, struct scrape_target **t
 		part += strlen(scheme);
 		target->address = checked(strdup(part));
 		if (config_address(part, &host, &port))
-			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed is host:port with a "
-				  "port from 1 to 65535, with http:// or https:// before it or "
-				  "without, several joined by commas",
+			log_fatal("COUPON_ADMIN_METRICS is \"%s\": allowed are addresses "
+				  "host:port, joined by commas, each with a port from 1 to 65535 "
+				  "and optionally http:// or https:// before it",
 				  config->admin_metrics);
 		target->host = checked(strdup(host));
 		target->has_tls = *scheme ? strcmp(scheme, "https://") == 0
@@ -128,9 +128,9 @@ static size_t targets_read(const struct config *config, struct scrape_target **t
 		target->has_key = target->has_tls || host_is_loopback(host) ||
 				  strcmp(config->insecure, "yes") == 0;
 		if (!*scheme && *config->gateway_key && !target->has_key)
-			log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: with "
-				  "COUPON_GATEWAY_KEY it needs COUPON_TLS_CA, so that the key is "
-				  "sent by TLS, or COUPON_INSECURE=yes",
+			log_fatal("COUPON_ADMIN_METRICS has \"%s\", which is another machine: set "
+				  "COUPON_TLS_CA, so that COUPON_GATEWAY_KEY is sent over TLS, or "
+				  "COUPON_INSECURE=yes",
 				  target->address);
 	}
 	free(list);

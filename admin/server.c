@@ -268,7 +268,10 @@ static void on_readyz(struct admin_server *server, struct admin_request *request
 	object = output_object();
 	output_bool(object, "ready", ready);
 	if (answer == AUTH_OK) {
-		output_text(object, "keys", keys ? "ok" : "no store answers about API keys");
+		output_text(object, "keys",
+			    keys ? "ok"
+				 : "API keys cannot be checked: neither Redis nor PostgreSQL has "
+				   "answered");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);
@@ -336,10 +339,9 @@ static void request_answer(struct admin_server *server, struct admin_request *re
 		return;
 	}
 	if (len > 1 && path[len - 1] == '/') {
-		request_refuse(
-			request, 404,
-			"there is no such path: no path has a / at its end, see " ROUTE_PREFIX
-			"/openapi.json");
+		request_refuse(request, 404,
+			       "there is no such path: paths do not end with /, see " ROUTE_PREFIX
+			       "/openapi.json");
 		return;
 	}
 

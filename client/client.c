@@ -52,8 +52,8 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 	address->key = config->gateway_key;
 	if (strspn(address->key, KEY_CHARACTERS) < strlen(address->key) ||
 	    strlen(address->key) > GATEWAY_KEY_MAX)
-		log_fatal("COUPON_GATEWAY_KEY is not shown: allowed are up to %d letters, digits "
-			  "and . _ - of an API key or a token",
+		log_fatal("COUPON_GATEWAY_KEY (not shown) is invalid: allowed is an API key or a "
+			  "token, up to %d letters, digits and . _ -",
 			  GATEWAY_KEY_MAX);
 
 	/* A Unix socket. */
@@ -63,9 +63,9 @@ void gateway_address_read(struct gateway_address *address, const struct config *
 		path = text + 5;
 	if (path) {
 		if (!*path || strlen(path) >= sizeof(un->sun_path))
-			log_fatal(
-				"COUPON_LISTEN is \"%s\": a Unix socket's path has 1 to %zu bytes",
-				path, sizeof(un->sun_path) - 1);
+			log_fatal("COUPON_LISTEN is \"%s\": the path of a Unix socket must have 1 "
+				  "to %zu bytes",
+				  path, sizeof(un->sun_path) - 1);
 		un->sun_family = AF_UNIX;
 		memcpy(un->sun_path, path, strlen(path) + 1);
 		address->len = sizeof(*un);

@@ -58,12 +58,12 @@ enum relation {
 };
 
 #define RELATION_FOREIGN_TEXT "Redis belongs to another installation than PostgreSQL"
-#define RELATION_OLD_TEXT                                                                     \
-	"this PostgreSQL is an old primary: another was promoted, or took its place, and is " \
-	"followed"
+#define RELATION_OLD_TEXT                                                                       \
+	"this PostgreSQL is an old primary: Redis follows another server that was promoted or " \
+	"took its place"
 #define SERVER_STANDBY_TEXT "PostgreSQL is a standby, which cannot be changed"
-#define SERVER_OLD_MEND                                                                        \
-	"stop this server, or correct DATABASE_URL; if it shall take the place of the other, " \
+#define SERVER_OLD_MEND                                                                         \
+	"stop this server, or correct DATABASE_URL; if it is to replace the other server, run " \
 	"couponctl recover --all --this-server"
 
 /* Which server Redis may follow from now on, beside the one that it follows, and the first. */

@@ -47,7 +47,7 @@ static void plan_read(const char *text)
 			return;
 		}
 	}
-	log_fatal("COUPON_FAULT has \"%s\": no such point, or no such action", text);
+	log_fatal("COUPON_FAULT has \"%s\": the fault point or the action does not exist", text);
 }
 
 static void plans_read(void)

@@ -92,7 +92,7 @@ int resolving_step(struct resolving **resolving, const char *host, char address[
 		}
 	}
 	if (one->shares > 1) {
-		snprintf(error, size, "the name of its host is being looked up");
+		snprintf(error, size, "its host name is being looked up");
 		return 0;
 	}
 	rc = one->rc;

@@ -98,7 +98,7 @@ STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_W
 	if (sk_X509_num(all) == 0 || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) {
 		reason = ERR_reason_error_string(ERR_peek_error());
 		snprintf(wrong, KEY_FILE_WRONG_SIZE, "it has no certificate that can be used: %s",
-			 reason ? reason : "no reason is known");
+			 reason ? reason : "OpenSSL gave no reason");
 		sk_X509_pop_free(all, X509_free);
 		all = NULL;
 	}

@@ -336,7 +336,7 @@ int64_t args_duration_s(const struct args *args, const char *name, int most_days
 	unit = *end && !end[1] ? strchr(units, *end) : NULL;
 	if (errno || !isdigit((unsigned char)*text) || !unit || number > most_s ||
 	    number * seconds_of[unit - units] > most_s)
-		args_fail("--%s is \"%s\": allowed is a number of s, m, h or d from 0s to %dd",
+		args_fail("--%s is \"%s\": allowed is a duration in s, m, h or d, from 0s to %dd",
 			  name, text, most_days);
 	return number * seconds_of[unit - units];
 }

@@ -178,7 +178,7 @@ static const char *id_argument(const struct args *args)
 	const char *id = args->argument;
 
 	if (!key_id_valid(id, strlen(id)))
-		args_fail("ID is no id of a key: allowed are the 10 characters between the "
+		args_fail("ID is not the id of a key: allowed are the 10 characters between the "
 			  "underscores of " KEY_PREFIX "ID_SECRET");
 	return id;
 }
@@ -241,10 +241,9 @@ static struct postgres_argument budgets_read(const struct args *args, struct pos
 	char *copy = checked(strdup(given ? given : "")), *rest = given ? copy : NULL, *word;
 
 	if (given && !args_has(args, "coupons"))
-		args_fail(
-			"--budgets is \"%s\": allowed is it with --coupons; a key of every coupon "
-			"has every budget",
-			given);
+		args_fail("--budgets is \"%s\": allowed only together with --coupons; a key for "
+			  "every coupon has every budget",
+			  given);
 	while ((word = strsep(&rest, ",")) != NULL) {
 		if (!*word || strlen(word) > KEY_NAME_MAX ||
 		    strspn(word, KEY_NAME_BYTES) != strlen(word) || strcasecmp(word, "none") == 0 ||
@@ -296,7 +295,7 @@ static int create_run(struct ctl *ctl)
 	if (!db_value(db, sql_query_key_create, postgres_text(id), postgres_text(name),
 		      postgres_array(&role_array), coupons, budgets, expires,
 		      rate ? postgres_number(rate) : postgres_text(NULL), postgres_text(hash)))
-		log_fatal("there are 10,000 keys that are not revoked, and no more are allowed");
+		log_fatal("there are already 10,000 keys that are not revoked, the maximum");
 	change_commit_keyed(db, ctl, id);
 	text_print(args, text, id, "revoke it");
 	postgres_array_fini(&role_array);
@@ -322,7 +321,8 @@ static int rotate_run(struct ctl *ctl)
 		log_fatal("key %s is revoked or has expired: create another one", id);
 	change_commit_keyed(db, ctl, id);
 	text_print(&ctl->args, text, id,
-		   "the one before is good until the overlap ends: create another key until then");
+		   "the previous secret is still valid until the overlap ends: until then create "
+		   "another key instead");
 	PQclear(row);
 	return change_end(db, redis, redis_tell(db, redis), 1);
 }
@@ -338,8 +338,7 @@ static int revoke_run(struct ctl *ctl)
 	int64_t n;
 	int status;
 
-	args_ask(&ctl->args, "Key %s will be revoked for ever: who uses it is refused at once.",
-		 id);
+	args_ask(&ctl->args, "Key %s will be revoked for ever: its users are refused at once.", id);
 	redis = redis_client_new(ctl->config.redis_url, NULL);
 	db = store_postgres_open(ctl);
 	/* Redis of another installation ends the process. */

@@ -60,7 +60,7 @@ static int words_run(char **words)
 	fflush(NULL);
 	child = fork();
 	if (child < 0)
-		log_fatal("no process can be made: %s", strerror(errno));
+		log_fatal("a process cannot be created: %s", strerror(errno));
 	if (child == 0) {
 		signal(SIGPIPE, SIG_DFL);
 		check(sigprocmask(SIG_SETMASK, &signals_before, NULL) == 0);
@@ -173,8 +173,8 @@ static int lock_run(struct ctl *ctl)
 		args_fail("lock needs -- and a command; see couponctl lock --help");
 	owner = lock_owner_new(backend, urls[backend], on_lost, NULL);
 	if (!owner)
-		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper; make "
-			  "WITH_ZOOKEEPER=1 has it");
+		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper support; build "
+			  "with make WITH_ZOOKEEPER=1");
 	/* Some callers ignore SIGCHLD: then waitpid() would not report the end of the child. */
 	signal(SIGCHLD, SIG_DFL);
 	/* The others are not blocked before the lock is taken: they end a process that waits. */

@@ -185,9 +185,8 @@ static int migrate_run(struct ctl *ctl)
 
 	/* A database with another encoding refuses some characters, or stores bytes unchecked. */
 	if (strcmp(encoding, "UTF8") != 0)
-		log_fatal("the encoding of the database %s is %s, and nothing was changed: needed "
-			  "is UTF8, as CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8' makes "
-			  "it",
+		log_fatal("the encoding of the database %s is %s, and nothing was changed: it must "
+			  "be UTF8; use CREATE DATABASE %s TEMPLATE template0 ENCODING 'UTF8'",
 			  name, encoding, name);
 	if (!db_is_true(shape, 0, "has_schema"))
 		log_fatal("the database %s has no schema public, in which the tables are, and "

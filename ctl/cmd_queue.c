@@ -137,7 +137,7 @@ static int is_empty(struct move *move, int64_t now_ms)
 	int64_t ready, consumers;
 
 	if (!rabbit_queue_find(move->connection, from, &ready, &consumers))
-		rabbit_fatal(from, "it does not exist any more");
+		rabbit_fatal(from, "the queue no longer exists");
 	if (consumers <= 1) {
 		move->leave_since_ms = 0;
 		return ready == 0;
@@ -174,7 +174,7 @@ static int64_t drain(struct move *move, const char *from, const char *to, int un
 
 	move->leave_since_ms = move->leave_sent_ms = 0;
 	move->hold = hold_open(move->ctl->config.amqp_url, from, 1,
-			       "the queue that is to take the messages is gone");
+			       "the queue that is to receive the messages no longer exists");
 	while (now_ms - quiet_since_ms < QUIET_MS) {
 		const char *trouble;
 		int n = hold_copy_round(move->hold, to, INT64_MAX, TAKE_WAIT_US, &trouble);

@@ -181,7 +181,7 @@ static void letters_find(struct tracing *tracing, struct traced *list)
 		output_add(traced->object, "dead_letter", letter ? letter : cJSON_CreateNull());
 		output_text(traced->object, "dead_letter_unknown",
 			    !is_unknown ? NULL
-			    : found     ? "there are more dead letters than are looked through"
+			    : found     ? "there are more dead letters than the search reads"
 					: "RabbitMQ is away, or refuses it");
 		output_bool(traced->object, "dead_marked", traced->is_marked);
 	}

@@ -167,7 +167,7 @@ static int create_run(struct ctl *ctl)
 	webhook = db_value(db, sql_query_webhook_add, postgres_text(args->argument), db_id(coupon),
 			   postgres_text(types), postgres_number(batch), postgres_number(queue));
 	if (!webhook)
-		log_fatal("there are 1,000 webhooks, and no more are allowed");
+		log_fatal("there are already 1,000 webhooks, the maximum");
 	check(db_value(db, sql_query_webhook_secret_add, postgres_number(webhook),
 		       postgres_text(secret), postgres_number(0)) != 0);
 	store_key_commit(db, ctl, secret_object(webhook, NULL));
@@ -238,7 +238,7 @@ static int edit_run(struct ctl *ctl)
 	args_required(&ctl->args, "state");
 	state = states[args_choice(&ctl->args, "state", states, 2, 0)];
 	if (why && strcmp(state, "disabled") != 0)
-		args_fail("--why is \"%s\": allowed is it with --state disabled alone", why);
+		args_fail("--why is \"%s\": allowed only together with --state disabled", why);
 	db = store_changing_open(ctl, NULL);
 	if (!done_before(db, ctl, NULL)) {
 		if (!db_value(db, sql_query_webhook_state_set, postgres_number(webhook),

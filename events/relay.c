@@ -213,7 +213,7 @@ static const char *rabbit_await(struct relay *relay, int for_confirms)
 		if (!rabbit_link_up(link))
 			why = rabbit_link_trouble(link);
 		else if (rabbit_link_blocked(link))
-			why = "RabbitMQ takes no messages: it has an alarm for memory or disk";
+			why = "RabbitMQ accepts no messages: it has a memory or disk alarm";
 		else if (relay->is_refused)
 			why = "RabbitMQ refused a message";
 		else if (relay->thread.stops)

@@ -117,7 +117,7 @@ static void dispatch(void *context, struct request *request)
 		else if (redis_pool_trouble(gateway->redis))
 			trouble = "Redis is unreachable: nothing was done";
 		else if (*rabbitmq)
-			trouble = "RabbitMQ takes no messages: nothing was done";
+			trouble = "RabbitMQ accepts no messages: nothing was done";
 	}
 	if (trouble) {
 		request_fail(request, ANSWER_UNAVAILABLE, trouble);
@@ -192,7 +192,8 @@ static void on_publisher(evutil_socket_t fd, short what, void *data)
 		STAILQ_REMOVE_HEAD(&messages, next);
 		if (reply_decode(gateway->arena, message->body, message->len, &gateway->reply)) {
 			log_warn("outcome_message",
-				 LOG_S("error", "not of the form that workers send"));
+				 LOG_S("error",
+				       "the message does not have the form that workers send"));
 		} else {
 			metrics_add(METRIC_OUTCOMES, (int64_t)gateway->reply.outcomes_n);
 			waiters_replied(gateway->waiters, &gateway->reply);
@@ -305,7 +306,7 @@ static int ready(void *context, cJSON **body)
 		 gateway->config->unconfirmed_max)
 		own = "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
 	else if (!auth_can_judge(gateway->auth, clock_monotonic_ms()))
-		own = "neither Redis nor PostgreSQL tells of API keys";
+		own = "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
 	else
 		own = issue_trouble(gateway);
 
@@ -426,13 +427,14 @@ static int must_wait(struct gateway *gateway, int64_t now_ms)
 		gateway->wait_until_ms = now_ms + gateway->config->stop_wait_s * 1000;
 		log_warn("waiting", LOG_I("receives", receives),
 			 LOG_I("seconds", gateway->config->stop_wait_s),
-			 LOG_S("why", "neither RabbitMQ nor Redis has them"));
+			 LOG_S("why", "neither RabbitMQ nor Redis has these receives"));
 	}
 	if (now_ms < gateway->wait_until_ms && gateway->signals < SIGNALS_GIVE_UP)
 		return 1;
 	log_error("receives_lost", LOG_I("receives", receives),
-		  LOG_S("why", gateway->signals < SIGNALS_GIVE_UP ? "COUPON_STOP_WAIT_S is over"
-								  : "a signal ended the wait"));
+		  LOG_S("why", gateway->signals < SIGNALS_GIVE_UP
+				       ? "the time COUPON_STOP_WAIT_S has passed"
+				       : "a signal ended the wait"));
 	copies_unsafe(gateway->copies, gateway->stop_ms, lost_log, gateway);
 	return 0;
 }

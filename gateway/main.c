@@ -250,17 +250,19 @@ static void kernel_prepare(struct config *config)
 			if (left < (int64_t)limit.rlim_cur / 4)
 				left = (int64_t)limit.rlim_cur / 4;
 			limit_check("RLIMIT_NOFILE", (int64_t)limit.rlim_cur, wanted,
-				    "fewer connections than COUPON_CONNECTIONS_MAX are taken");
+				    "the gateway accepts fewer connections than "
+				    "COUPON_CONNECTIONS_MAX");
 			config->connections_max = left > 0 ? left : 1;
 		}
 	}
 	file_check("net.core.somaxconn", "/proc/sys/net/core/somaxconn", LISTEN_BACKLOG,
-		   "fewer connections can wait to be accepted, and others are delayed by a second");
+		   "fewer connections can wait to be accepted, and further ones are delayed by a "
+		   "second");
 	file_check("net.ipv4.tcp_syncookies", "/proc/sys/net/ipv4/tcp_syncookies", 1,
-		   "a flood of connections that are never finished keeps others out");
+		   "a flood of half-open connections keeps other clients out");
 	file_check("net.netfilter.nf_conntrack_max", "/proc/sys/net/netfilter/nf_conntrack_max",
 		   2 * config->connections_max * config->processes,
-		   "packets are dropped, of all connections of the machine");
+		   "the kernel drops packets of all connections of the machine");
 }
 
 static void help(void)

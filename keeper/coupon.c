@@ -162,7 +162,7 @@ static int terms(struct keeper_context *context, const struct coupon_row *row)
 		   keeper_context_event_is_new(context, row->id, "taken")) {
 		log_error("coupon_terms_refused", LOG_I("coupon", row->id),
 			  LOG_I("version", row->version), LOG_I("total", row->total),
-			  LOG_S("why", "more is taken than the new total"));
+			  LOG_S("why", "more slots are taken than the new total allows"));
 	}
 	return keeper_context_word(context, word);
 }

@@ -55,12 +55,13 @@ struct watch_suspect {
 #define WATCH_IDLE_MS 60000 /* after which a campaign gives its place to one that is busy */
 
 /* The metrics of a single campaign. */
-#define CAMPAIGN_VALUES(X)                                                            \
-	X(CAMPAIGN_OFFERED, "keeper_coupon_offered", "Total of the campaign.")        \
-	X(CAMPAIGN_STOCK, "keeper_coupon_stock", "Stock that Redis still has of it.") \
-	X(CAMPAIGN_ISSUED, "keeper_coupon_issued", "Coupons of it in PostgreSQL.")    \
-	X(CAMPAIGN_IN_FLIGHT, "keeper_coupon_in_flight",                              \
-	  "Accepted receives of it without an outcome in PostgreSQL.")
+#define CAMPAIGN_VALUES(X)                                                                      \
+	X(CAMPAIGN_OFFERED, "keeper_coupon_offered", "Total of the campaign.")                  \
+	X(CAMPAIGN_STOCK, "keeper_coupon_stock", "Stock of the campaign that Redis still has.") \
+	X(CAMPAIGN_ISSUED, "keeper_coupon_issued",                                              \
+	  "Issued coupons of the campaign in PostgreSQL.")                                      \
+	X(CAMPAIGN_IN_FLIGHT, "keeper_coupon_in_flight",                                        \
+	  "Accepted receives of the campaign without an outcome in PostgreSQL.")
 
 enum campaign_value {
 #define VALUE(name, text, help) name,

@@ -330,7 +330,7 @@ int keeper_outbox_step(struct keeper_outbox *outbox, const struct coupon_row *ro
 {
 	static const char *const why[] = {
 		[RESEND_ALL] = "the queue is empty",
-		[RESEND_OVERTAKEN] = "later ones are settled",
+		[RESEND_OVERTAKEN] = "later batches are settled",
 		[RESEND_SLOTS] = "",
 	};
 	const struct resend_coupon coupon = { .id = row->id,

@@ -136,7 +136,7 @@ void recovery_read(struct recovery *recovery)
 
 	has_exited = WIFEXITED(status);
 	why = strstr(recovery->err.line, ": ");
-	why = !has_exited ? "it was killed" : why ? why + 2 : recovery->err.line;
+	why = !has_exited ? "couponctl recover was killed" : why ? why + 2 : recovery->err.line;
 	recovery->due_ms = clock_monotonic_ms() + AGAIN_MS;
 	recovery->is_refused = has_exited && WEXITSTATUS(status) == NO_TAIL;
 	if (recovery->is_refused) {
@@ -163,11 +163,12 @@ void recovery_read(struct recovery *recovery)
 static const char *lack_judge(const struct recovery *recovery, const struct keeper_lack *lack)
 {
 	if (!lack->is_promoted)
-		return "a server of another cluster than the one that Redis follows";
+		return "this PostgreSQL server is of another cluster than the one that Redis "
+		       "follows";
 	if (lack->others > 0)
-		return "missing is more than transactions that settled receives";
+		return "not only transactions that settled receives are missing";
 	if (lack->transactions > recovery->transactions_max)
-		return "more is missing than COUPON_RECOVER_MAX";
+		return "more transactions are missing than COUPON_RECOVER_MAX allows";
 	return NULL;
 }
 

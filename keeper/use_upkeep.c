@@ -98,8 +98,8 @@ static int look(struct use_upkeep *upkeep, struct keeper_context *context)
 	if (!is && now_ms - upkeep->look_ms < LOOK_MS)
 		return 0;
 	if (!is)
-		log_warn("uses_lost", LOG_S("why", "Redis has lost what orders have done"),
-			 LOG_S("mend", "it is filled again"));
+		log_warn("uses_lost", LOG_S("why", "Redis has lost records of uses of receives"),
+			 LOG_S("mend", "the keeper fills them in again from PostgreSQL"));
 	*upkeep->look_run_id = '\0';
 	fill(upkeep, context, is ? "keep" : "begin", "0", NULL, word);
 	fault_point(FAULT_KEEPER_BEFORE_FILL);

@@ -446,12 +446,13 @@ static int run(const struct config *config, const struct args *args)
 }
 
 static const struct option options[] = {
-	OPTION("coupon", "ID[,ID...]", "the coupon to request; of several each user requests one"),
+	OPTION("coupon", "ID[,ID...]",
+	       "the coupon to request; if several are given, each user requests one of them"),
 	OPTION("coupons-from", "FILE",
 	       "the coupons, one id a line, instead of --coupon; -: standard input"),
 	OPTION("users", "N", "number of users"),
 	OPTION("first-user", "U",
-	       "number of the first user; the next have the numbers after it; default 1"),
+	       "number of the first user; the others follow in order; default 1"),
 	OPTION("user-ids", "FORM",
 	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
 	OPTION("user-seed", "N",
@@ -463,34 +464,37 @@ static const struct option options[] = {
 	OPTION("receives", "FILE",
 	       "use: each user uses the next receive of this file, in an order of its own; it has "
 	       "the receive of each user, one a line"),
-	OPTION("requests-per-user", "N", "requests of each user; default 1"),
-	SWITCH("keys", "all requests of a user have the same idempotency key, and must get the "
-		       "same receive"),
+	OPTION("requests-per-user", "N", "number of requests per user; default 1"),
+	SWITCH("keys", "all requests of a user have the same idempotency key and must get the same "
+		       "receive"),
 	OPTION("ack", "LEVEL", "reply when a receive is accepted (default), queued or issued"),
-	OPTION("connections", "C", "connections to the gateway; default 50"),
-	OPTION("pipeline", "P", "unanswered requests of one connection, at most; default 64"),
+	OPTION("connections", "C", "number of connections to the gateway; default 50"),
+	OPTION("pipeline", "P", "maximum unanswered requests per connection; default 64"),
 	OPTION("rate", "R",
-	       "requests a second, latency from when each was due; default: as fast as answers "
-	       "come"),
-	OPTION("timeout-s", "S", "a later answer counts as unknown; default 10"),
-	SWITCH("open-loop", "users come at random times, --rate a second for --duration, whatever "
-			    "the answers do, each over a connection of its own and with a key; "
-			    "--connections: at once, at most; default 10000"),
-	OPTION("duration", "T", "open loop: for how long users come, as 60s"),
+	       "requests per second; latency counts from when each request was due; default: as "
+	       "fast as answers arrive"),
+	OPTION("timeout-s", "S",
+	       "seconds to wait for an answer; a later one counts as unknown; default 10"),
+	SWITCH("open-loop",
+	       "open loop: users arrive at random times, --rate per second for --duration, without "
+	       "waiting for answers; each has its own connection and idempotency key; "
+	       "--connections limits the open connections, default 10000"),
+	OPTION("duration", "T", "open loop: time during which users arrive, for example 60s"),
 	OPTION("give-up", "T",
 	       "open loop: a user closes its connection after this time without an answer; "
 	       "default 2s"),
 	OPTION("retries", "N",
-	       "open loop: times that it then presses again, with the same key; default 3"),
+	       "open loop: number of times that a user then tries again, with the same key; "
+	       "default 3"),
 	OPTION("pause", "FORM",
-	       "open loop: before that: none (default); fixed: 1 s; exponential: 1 s, then twice "
-	       "as long each time"),
-	SWITCH("http", "open loop: over HTTP, at COUPON_HTTP_LISTEN"),
+	       "open loop: pause before a user tries again: none (default); fixed: 1 s; "
+	       "exponential: 1 s, then twice as long each time"),
+	SWITCH("http", "open loop: send requests over HTTP to COUPON_HTTP_LISTEN"),
 	OPTION("sources", "N",
-	       "open loop: connections come from so many addresses, 127.0.0.1 and the next ones, "
-	       "each with ports of its own"),
+	       "open loop: number of local addresses that connections come from, 127.0.0.1 and the "
+	       "next ones; each has its own ports"),
 	OPTION("settle-timeout-s", "S", "time to wait until all receives are settled; default 30"),
-	SWITCH("no-verify", "load only: do not check the database"),
+	SWITCH("no-verify", "only put load; do not check the database"),
 	OPTIONS_END,
 };
 

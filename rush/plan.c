@@ -196,15 +196,15 @@ static void codes_read(struct rush_plan *plan, const char *path, const char *wha
 			continue;
 		if (len == 0 || len > RUSH_CODE_MAX || memchr(line, '"', len) ||
 		    memchr(line, '\\', len))
-			log_fatal("%s:%zu: not a %s: needed is a file with one in the first "
-				  "column of each line",
+			log_fatal("%s:%zu: not a %s: the file needs one in the first column of "
+				  "each line",
 				  path, number, what);
 		memcpy(plan->codes[n++], line, len);
 	}
 	free(line);
 	fclose(file);
 	if (n < needed)
-		log_fatal("%s has %zu %ss, and the rush has %zu users", path, n, what, needed);
+		log_fatal("%s has %zu %ss, but the rush has %zu users", path, n, what, needed);
 }
 
 /* The open loop. */
@@ -278,7 +278,7 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 		options_refuse(args, of_open, "it needs --open-loop");
 		return 0;
 	}
-	options_refuse(args, of_closed, "with --open-loop it has no meaning");
+	options_refuse(args, of_closed, "it has no effect with --open-loop");
 	args_required(args, "rate");
 	args_required(args, "duration");
 	duration_s = seconds_read(args, "duration", DURATION_MAX_S, 1);
@@ -338,13 +338,13 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 	/* What each user claims or uses. */
 	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
 	if (is_use) {
-		options_refuse(args, of_issue, "with --receives it has no meaning");
+		options_refuse(args, of_issue, "it has no effect with --receives");
 		plan->ack = RUSH_USED;
 	}
 	if (args_has(args, named)) {
 		if (plan->coupons.n > 1)
-			args_fail("--%s is for one coupon, that of the %s, and there are %u", named,
-				  named, (unsigned)plan->coupons.n);
+			args_fail("--%s allows only one coupon, that of the %s, but %u are given",
+				  named, named, (unsigned)plan->coupons.n);
 		codes_read(plan, args_text(args, named), is_use ? "receive" : "code", users->n);
 	}
 

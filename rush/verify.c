@@ -273,7 +273,8 @@ static void stock_found(struct rush_verify *verify, const PGresult *result, int 
 	if (issued == rows)
 		return;
 	verify->rows_differ++;
-	rush_tally_note(&verify->tally, "coupon %s: %lld issued by its count, but %lld rows",
+	rush_tally_note(&verify->tally,
+			"coupon %s: its count says %lld issued, but there are %lld rows",
 			column_text(result, row, "coupon_id"), (long long)issued, (long long)rows);
 }
 

@@ -153,7 +153,7 @@ static void consumer_delivered(void *context, size_t source, uint64_t tag,
 	}
 	if (envelope->body_len < envelope->body_size) {
 		settlement_add_dead(worker->settlement, tag,
-				    "unreadable: longer than 1 MiB, the end is cut off", envelope);
+				    "unreadable: longer than 1 MiB, the rest is cut off", envelope);
 		return;
 	}
 

@@ -6,18 +6,19 @@
  */
 STAT(METRIC_MESSAGES, "messages", "Messages received, including redeliveries.")
 STAT(METRIC_RECEIVES, "receives", "Receives in committed transactions.")
-STAT(METRIC_ISSUED, "issued", "Of those, issued for the first time.")
-STAT(METRIC_REPEATED, "repeated", "Of those, already issued earlier.")
-STAT(METRIC_REJECTED, "rejected", "Of those, rejected.")
+STAT(METRIC_ISSUED, "issued", "Receives issued for the first time.")
+STAT(METRIC_REPEATED, "repeated", "Receives that had already been issued.")
+STAT(METRIC_REJECTED, "rejected", "Rejected receives.")
 STAT(METRIC_USES, "uses", "Uses of receives in committed transactions.")
-STAT(METRIC_DEAD, "dead", "Messages dead-lettered and confirmed.")
+STAT(METRIC_DEAD, "dead", "Messages moved to the dead-letter queue and confirmed.")
 STAT(METRIC_TRANSACTIONS, "transactions", "Committed transactions.")
-STAT(METRIC_RETRIES, "retries", "Transactions that were refused or lost, and were retried.")
+STAT(METRIC_RETRIES, "retries",
+     "Transactions that PostgreSQL refused or whose connection was lost; they were retried.")
 STAT(METRIC_BLOCKED, "blocked",
-     "Transactions that met a lock or a statement time-out, and were split or put off.")
+     "Transactions that hit a lock or statement timeout; they were split or put off.")
 STAT(METRIC_PARKED, "parked", "Messages moved to the parking queue and confirmed.")
 STAT(METRIC_REQUEUED, "requeued",
-     "Messages moved to the end of the receive queue: the parking queue refuses them.")
+     "Messages moved to the end of the receive queue because the parking queue refuses them.")
 STAT(METRIC_RESCUED, "rescued",
      "Messages with a high delivery count that were published to their queue again and "
      "confirmed.")
@@ -25,13 +26,14 @@ STAT(METRIC_REPLIES, "replies", "Outcomes sent to gateways, one message each.")
 STAT(METRIC_REPLIES_LOST, "replies_lost",
      "Replies that could not be sent; the gateway looks the receive up instead.")
 METRIC(METRIC_HELD, "worker_held", "gauge", "Messages that this worker holds unacked.")
-METRIC(METRIC_WAITING, "worker_waiting", "gauge", "Of those, messages that wait for a transaction.")
+METRIC(METRIC_WAITING, "worker_waiting", "gauge",
+       "Messages that this worker holds and that wait for a transaction.")
 METRIC(METRIC_DEAD_WAITING, "worker_dead_waiting", "gauge",
-       "Of those, messages that wait to be dead-lettered.")
+       "Messages that this worker holds and that wait to be moved to the dead-letter queue.")
 METRIC(METRIC_PUT_OFF, "worker_put_off", "gauge",
-       "Of those, messages that wait because their coupon is put off.")
+       "Messages that this worker holds and that wait because their coupon is put off.")
 METRIC(METRIC_PUT_OFF_COUPONS, "worker_put_off_coupons", "gauge",
-       "Coupons that this worker puts off: they are locked, or take too long.")
+       "Coupons that this worker puts off because they are locked or take too long.")
 METRIC(METRIC_BATCH, "worker_batch_receives", "gauge",
        "Receives in the last committed transaction.")
 METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",
@@ -39,59 +41,62 @@ METRIC(METRIC_CONSUMER_UP, "worker_consumer_up", "gauge",
 METRIC(METRIC_PUBLISHER_UP, "worker_publisher_up", "gauge",
        "1 while the worker can publish to RabbitMQ: replies, dead letters, parked messages.")
 METRIC(METRIC_QUEUES_DIFFERING, "worker_queues_differing", "gauge",
-       "Queues that exist with other arguments than the programs declare.")
+       "Queues whose arguments differ from those that the programs declare.")
 METRIC(METRIC_QUEUE_MEMBERS_WANTED, "worker_queue_members_wanted", "gauge",
-       "Members that each queue should have on the nodes of RabbitMQ; 0: it is not known.")
+       "Members that each queue should have on RabbitMQ nodes; 0 while that is unknown.")
 METRIC(METRIC_QUEUE_MEMBERS, "worker_queue_members", "gauge",
-       "Members of the queue with the fewest.")
+       "Members of the queue that has the fewest.")
 METRIC(METRIC_QUEUE_MEMBERS_ONLINE, "worker_queue_members_online", "gauge",
-       "Members that are online, of the queue with the fewest such.")
+       "Online members of the queue that has the fewest online.")
 METRIC(METRIC_QUEUE_MESSAGES, "worker_queue_messages", "gauge",
-       "Messages of the receive queue, with those that workers hold.")
+       "Messages of the receive queue, including those that workers hold.")
 METRIC(METRIC_OUTBOX_REMOVED, "worker_outbox_removed_total", "counter",
        "Messages removed from an outbox after all their receives got an outcome.")
 METRIC(METRIC_OUTBOX_FORGOTTEN, "worker_outbox_forgotten_total", "counter",
-       "Messages not removed or not marked as dead, because Redis refused or was away too long.")
+       "Messages not removed or not marked as dead because Redis refused or was unreachable for "
+       "too long.")
 METRIC(METRIC_OUTBOX_RESTORED, "worker_outbox_restored_total", "counter",
-       "Messages that were written to an outbox again, because Redis had lost them.")
+       "Messages written to an outbox again because Redis had lost them.")
 METRIC(METRIC_UNCOPIED, "worker_receives_uncopied", "gauge",
-       "Receives that this worker holds, and that Redis has lost and not yet got again.")
+       "Receives that this worker holds and that Redis lost and does not have again yet.")
 METRIC(METRIC_RELAY_ACTIVE, "worker_relay_active", "gauge",
-       "1 while this worker publishes the events of all.")
+       "1 while this worker publishes the events of all workers.")
 METRIC(METRIC_RELAY_EVENTS, "worker_relay_events_total", "counter",
-       "Events that this worker has published.")
+       "Events published by this worker.")
 METRIC(METRIC_RELAY_MESSAGES, "worker_relay_messages_total", "counter",
-       "Messages in which these events were published.")
+       "Messages of events published by this worker.")
 METRIC(METRIC_RELAY_FAILURES, "worker_relay_failures_total", "counter",
        "Attempts to publish events that RabbitMQ did not confirm; they are repeated.")
 METRIC(METRIC_EVENTS_WAITING, "worker_events_waiting", "gauge",
        "Events that wait to be published, while this worker publishes them.")
 METRIC(METRIC_EVENTS_AGE_MS, "worker_events_oldest_ms", "gauge",
-       "Age of the oldest of them, in milliseconds.")
+       "Age of the oldest event that waits to be published, in milliseconds.")
 METRIC(METRIC_EVENTS_BYTES, "worker_event_log_bytes", "gauge",
        "Size of the event log on disk, while this worker publishes the events.")
 METRIC(METRIC_DATABASE_UP, "worker_database_up", "gauge",
        "1 while the worker is connected to PostgreSQL.")
 METRIC(METRIC_POSTGRESQL_OLD, "worker_postgresql_old", "gauge",
-       "1 while PostgreSQL is an old primary, and Redis follows another: this worker does nothing.")
+       "1 while PostgreSQL is an old primary and Redis follows another one; this worker then does "
+       "nothing.")
 METRIC(METRIC_WEBHOOK_DELIVERED, "worker_webhook_delivered_total", "counter",
-       "Deliveries to webhooks that have arrived.")
+       "Successful deliveries to webhooks.")
 METRIC(METRIC_WEBHOOK_FAILED, "worker_webhook_failed_total", "counter",
-       "Attempts to deliver to webhooks that have failed.")
+       "Failed attempts to deliver to webhooks.")
 METRIC(METRIC_WEBHOOK_GIVEN_UP, "worker_webhook_given_up_total", "counter",
-       "Of those, last attempts: the delivery is not tried again.")
+       "Deliveries to webhooks given up after their last attempt.")
 METRIC(METRIC_WEBHOOK_SENDING, "worker_webhook_sending", "gauge",
-       "Deliveries that this worker is sending.")
+       "Webhook deliveries that this worker is sending.")
 METRIC(METRIC_WEBHOOK_WAITING, "worker_webhook_waiting", "gauge",
-       "Deliveries that wait for their webhook, of all enabled ones.")
+       "Deliveries that wait to be sent, over all enabled webhooks.")
 METRIC(METRIC_WEBHOOK_OLDEST, "worker_webhook_oldest_milliseconds", "gauge",
-       "Age of the oldest of them.")
+       "Age of the oldest delivery that waits, in milliseconds.")
 METRIC(METRIC_WEBHOOK_KEPT, "worker_webhook_given_up", "gauge",
-       "Deliveries that are not tried again, and are kept.")
+       "Deliveries that were given up and are still kept.")
 METRIC(METRIC_WEBHOOK_DISABLED, "worker_webhook_disabled", "gauge", "Webhooks that are disabled.")
 METRIC(METRIC_WEBHOOK_DROPPED, "worker_webhook_dropped_events", "gauge",
-       "Events that were dropped because the queue of a webhook was full, of all webhooks.")
+       "Events dropped because the queue of a webhook was full, over all webhooks.")
 METRIC(METRIC_TLS_EXPIRES, "worker_tls_certificate_expires_seconds", "gauge",
-       "Time until the certificate in use expires; below 0: it has, 0: there is none.")
+       "Seconds until the certificate in use expires; negative after that; 0 without a "
+       "certificate.")
 METRIC(METRIC_TLS_TROUBLE, "worker_tls_trouble", "gauge",
-       "Processes whose files of TLS could not be used, or whose certificate has expired.")
+       "Processes that could not load their TLS files, or whose certificate has expired.")

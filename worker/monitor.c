@@ -192,7 +192,7 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 
 	cJSON_AddStringToObject(body, "rabbitmq",
 				rabbitmq || is_own ? word(rabbitmq)
-						   : "not consumed before Redis is known");
+						   : "not consumed until Redis is identified");
 	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
 	cJSON_AddStringToObject(body, "postgresql", state);
 	cJSON_AddStringToObject(body, "redis", redis);
@@ -205,9 +205,10 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	if (monitor->told)
 		rabbit_cluster_warnings(monitor->told, warnings);
 	else if (*monitor->trouble)
-		json_sentence_add(warnings,
-				  "rabbitmq: on which nodes the queues have members is unknown: %s",
-				  monitor->trouble);
+		json_sentence_add(
+			warnings,
+			"rabbitmq: the nodes that have members of the queues are unknown: %s",
+			monitor->trouble);
 	pthread_mutex_unlock(&monitor->mutex);
 	relay_warnings(warnings);
 	if (tls && tls_trouble(tls))
@@ -251,9 +252,9 @@ static void on_request(struct evhttp_request *request, void *data)
 	} else {
 		body = checked(evbuffer_new());
 		metrics_prometheus(body);
-		exposition_head(
-			body, "worker_queues_led", "gauge",
-			"Queues that the node of RabbitMQ leads; of no node: without a leader.");
+		exposition_head(body, "worker_queues_led", "gauge",
+				"Queues led by each RabbitMQ node; queues without a leader have an "
+				"empty node.");
 		pthread_mutex_lock(&monitor->mutex);
 		cJSON_ArrayForEach(node, cJSON_GetObjectItem(monitor->told, "nodes"))
 			exposition_value(body, "worker_queues_led", "node", node->valuestring,

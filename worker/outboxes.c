@@ -38,7 +38,7 @@
 
 #define DEAD_S 2592000 /* 30 days: the set of dead ones expires so long after the last */
 #define BATCHES_MAX 64 /* of one command, as of lua/settled.lua */
-#define OTHER_SERVER "settled by another server of PostgreSQL"
+#define OTHER_SERVER "another PostgreSQL server settled these batches"
 #define BATCH_SIZE (ULID_SIZE + NUMBER_SIZE) /* 'BATCH:AT' */
 
 /* Lists of batches that have come to their end. */
@@ -184,7 +184,7 @@ static void hand_over(struct outboxes *outboxes, enum batch_end end, struct ende
 	}
 	changes_raise(&outboxes->inbox_changes, &outboxes->changes);
 	pthread_mutex_unlock(&outboxes->mutex);
-	batches_forget(list, SIZE_MAX, "too many wait for Redis");
+	batches_forget(list, SIZE_MAX, "too many batches wait for Redis");
 }
 
 int outboxes_changed(struct outboxes *outboxes, const char *number)
@@ -627,7 +627,7 @@ void outboxes_stop(struct outboxes *outboxes)
 	pthread_mutex_unlock(&outboxes->mutex);
 	thread_stop(&outboxes->thread);
 	for (enum batch_end end = 0; end < ENDS; end++)
-		batches_forget(&outboxes->work[end], SIZE_MAX, "the worker ends");
+		batches_forget(&outboxes->work[end], SIZE_MAX, "the worker is ending");
 	STAILQ_CONCAT(&outboxes->answered, &outboxes->asked);
 	while ((call = STAILQ_FIRST(&outboxes->answered))) {
 		STAILQ_REMOVE_HEAD(&outboxes->answered, next);

@@ -25,7 +25,7 @@
 #define PREFETCH 1000       /* messages, unacked */
 #define TRANSACTION_MAX 512 /* uses in one transaction */
 #define RECORDS_MAX 1000    /* of one call of lua/uses.lua */
-#define STALE "this server was started before another one that was met since"
+#define STALE "this PostgreSQL server was started before another one that the worker has met since"
 
 /* The arguments of the statement. */
 enum {

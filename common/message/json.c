@@ -160,7 +160,7 @@ static size_t scan_escape(const unsigned char *p, const unsigned char *end, cons
 	if (p[1] != 'u') {
 		if (memchr("\"\\/bfnrt", p[1], 8))
 			return 2;
-		*error = "a backslash that begins no escape";
+		*error = "a backslash that does not begin an escape";
 		return 0;
 	}
 	for (int i = 2; i < 6; i++) {
@@ -206,7 +206,7 @@ static const unsigned char *scan_string(const unsigned char *p, const unsigned c
 		p += len;
 	}
 	if (p >= end) {
-		*error = "a string without its end";
+		*error = "an unterminated string";
 		return p;
 	}
 	return p + 1;
@@ -233,7 +233,7 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 	if (p == first || (*first == '0' && p - first > 1))
 		*error = "a number with a leading zero or without digits";
 	else if (!decimals && p < end && (*p == '.' || *p == 'e' || *p == 'E'))
-		*error = "a number with a fraction or an exponent; only integers are taken";
+		*error = "a number with a fraction or an exponent; only integers are allowed";
 	if (*error)
 		return p;
 
@@ -280,7 +280,7 @@ static int text_scan(struct json_arena *arena, const char *text, size_t len, con
 			p = scan_number(token, end, arena->decimals, error);
 		} else if (c == '{' || c == '[') {
 			if (++depth > JSON_DEPTH_MAX)
-				*error = "more than 16 arrays or objects inside each other";
+				*error = "arrays or objects nested deeper than 16 levels";
 		} else if (c == '}' || c == ']') {
 			depth--;
 		} else if (c == ':') {

@@ -506,7 +506,7 @@ static enum postgres_event connected(struct postgres *postgres)
 #define PROBE_MS 100
 #define PROBE "SET idle_session_timeout = " STRING(PROBE_MS)
 #define POOLER_TEXT \
-	"pool_mode of the pooler is not session: each transaction may have a session of its own"
+	"pool_mode of the pooler is not session: each transaction may run in another session"
 
 /*
  * A pooler is probed: PostgreSQL ends this session once it is idle. If the pooler has kept it for

@@ -69,8 +69,8 @@ enum postgres_verdict postgres_commit_judge(struct postgres_commit *commit);
 #define POSTGRES_UNSHOWN_TEXT                                                            \
 	"whether the COMMIT is on a synchronous standby, and survives the loss of this " \
 	"server, is unknown"
-#define POSTGRES_NOT_REACHED_TEXT                                             \
-	"by pg_stat_replication no synchronous standby, or not each, has it " \
+#define POSTGRES_NOT_REACHED_TEXT                                                          \
+	"pg_stat_replication does not show that every synchronous standby has the COMMIT " \
 	"(flush_lsn)"
 
 /* Classifies an error by its SQLSTATE; NULL or "": the server has reported none, POSTGRES_DOWN. */

@@ -291,7 +291,7 @@ static enum postgres_event event_wait(struct postgres *postgres,
 		int64_t left_ms;
 
 		if (patience && patience->waiting && patience->waiting(patience->context)) {
-			postgres_lose(postgres, "the wait was ended");
+			postgres_lose(postgres, "the wait was interrupted");
 			return POSTGRES_LOST;
 		}
 		left_ms = postgres_deadline_ms(postgres) - clock_monotonic_ms();

@@ -240,7 +240,7 @@ void config_log(const struct config *config, const char *name)
 			continue;
 		snprintf(unknown, sizeof(unknown), "%.*s", (int)len, *variable);
 		log_warn("unknown_setting", LOG_S("name", unknown),
-			 LOG_S("why", "no setting has this name, and it has no effect"));
+			 LOG_S("why", "no setting has this name; the variable has no effect"));
 	}
 }
 

@@ -31,7 +31,7 @@ static const struct {
 	{ DURABILITY_REDIS,
 	  "appendonly",
 	  { "yes" },
-	  "accepted receives are only in memory, and are lost when Redis ends" },
+	  "accepted receives are only in memory and are lost when Redis ends" },
 	{ DURABILITY_REDIS,
 	  "appendfsync",
 	  { "always" },
@@ -43,7 +43,8 @@ static const struct {
 	{ DURABILITY_REDIS,
 	  OF_SENTINELS,
 	  { "1", "2", "3", "4" },
-	  "a master that is cut off accepts receives until its lease ends, which are lost" },
+	  "a master that is cut off accepts receives until its lease ends; these receives are "
+	  "lost" },
 	{ DURABILITY_POSTGRESQL,
 	  "fsync",
 	  { "on" },
@@ -153,8 +154,8 @@ int durability_warnings(const struct durability *durability, cJSON *array)
 		n += durability->unknown[part];
 		if (array && durability->unknown[part])
 			json_sentence_add(array,
-					  "%s: does not show its settings: it is unknown whether "
-					  "the promises hold%s",
+					  "%s: the service does not show its settings: whether the "
+					  "promises hold is unknown%s",
 					  part_names[part],
 					  part == DURABILITY_REDIS
 						  ? "; check them another way, then set "
@@ -166,8 +167,12 @@ int durability_warnings(const struct durability *durability, cJSON *array)
 
 /* ---- transport */
 
-#define READABLE "whoever is between the machines can read and change what is sent, passwords too"
-#define OPEN "whoever reaches it can issue to anyone, and read what is sent"
+#define READABLE                                                                                 \
+	"anyone on the network between the machines can read and change the traffic, including " \
+	"passwords"
+#define OPEN                                                                                     \
+	"anyone who can reach the listener can issue coupons to anyone; traffic can be read on " \
+	"the network"
 
 struct weak {
 	const char *part, *setting, *wanted, *effect;
@@ -232,7 +237,7 @@ static void listener_check(const struct config *config, const char *part, const 
 	}
 	if (strcmp(config->insecure, "yes") != 0)
 		log_fatal("%s is \"%s\", which other machines can reach: it needs %s, or "
-			  "COUPON_INSECURE=yes in a network in which everybody may do everything",
+			  "COUPON_INSECURE=yes in a network where everyone may do everything",
 			  setting, address, wanted);
 	added = weak_add(part, setting, wanted);
 	added->effect = OPEN;

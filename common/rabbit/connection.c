@@ -104,7 +104,7 @@ static int url_parse(struct rabbit_url *url, const struct url_setting *setting, 
 	*url = (struct rabbit_url){ .hosts_n = 0 };
 	if (text[query] && !strchr(text + query, '@')) { /* else it belongs to a password */
 		snprintf(error, RABBIT_ERROR_SIZE,
-			 "%s has \"%c%.*s\": nothing is allowed behind the vhost", setting->name,
+			 "%s has \"%c%.*s\": nothing is allowed after the vhost", setting->name,
 			 text[query], (int)strcspn(text + query + 1, "=&#@"), text + query + 1);
 		return -1;
 	}

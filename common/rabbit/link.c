@@ -235,8 +235,8 @@ static struct opening *opening_begin(const char *url, const struct opening_plan 
 	trouble = opening->fd < 0 ? errno : thread_detach(opening_run, opening);
 	if (trouble) {
 		opening->shares = 1;
-		snprintf(opening->error, sizeof(opening->error), "it cannot be opened: %s",
-			 strerror(trouble));
+		snprintf(opening->error, sizeof(opening->error),
+			 "the connection cannot be opened: %s", strerror(trouble));
 	}
 	return opening;
 }

@@ -379,11 +379,11 @@ const char *rabbit_sender_wait(struct rabbit_publisher *sender, int64_t timeout_
 		if (!rabbit_link_up(sender->link))
 			return rabbit_link_trouble(sender->link);
 		if (rabbit_link_blocked(sender->link))
-			return "RabbitMQ takes no messages: it has an alarm for memory or disk";
+			return "RabbitMQ accepts no messages: it has a memory or disk alarm";
 		if (rabbit_publisher_open(sender) == 0)
 			return NULL;
 		if (clock_monotonic_ms() >= until_ms)
-			return "RabbitMQ does not confirm";
+			return "RabbitMQ does not confirm messages";
 		read_poll(sender->link);
 	}
 }

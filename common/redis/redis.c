@@ -209,8 +209,8 @@ void redis_url_need(struct redis_url *url, const char *text)
 
 	/* Without the text: it may contain a password. */
 	if (text[len] && !strchr(text + len, '@')) /* else it belongs to a password */
-		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed behind the database, "
-			  "which is named as in redis://host:6379/9",
+		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed after the database number, "
+			  "as in redis://host:6379/9",
 			  text[len], (int)strcspn(text + len + 1, "=&#@"), text + len + 1);
 	if (redis_url_parse(url, text))
 		log_fatal(

@@ -124,7 +124,7 @@ static void view_update(struct sentinels *all)
 			 LOG_I("port", agreed->port));
 	} else if (!agreed && view->is_agreed) {
 		log_warn("redis_master_unknown", LOG_S("name", all->name),
-			 LOG_S("why", "no majority of the Sentinels names one"));
+			 LOG_S("why", "no majority of the Sentinels names a master"));
 	}
 	view->is_agreed = agreed != NULL;
 	view->asked_ms = asked_ms;
@@ -242,7 +242,7 @@ static int ask(struct sentinel *sentinel, struct sentinel_answer *answer)
 	else if (reply->type == REDIS_REPLY_ERROR)
 		rc = fail(sentinel, reply->str, answer->error);
 	else
-		rc = fail(sentinel, "it knows no master of this name", answer->error);
+		rc = fail(sentinel, "the Sentinel knows no master of this name", answer->error);
 	freeReplyObject(reply);
 	if (rc || replicas_ask(sentinel, got.replicas, answer->error))
 		return -1;

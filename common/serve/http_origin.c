@@ -20,10 +20,9 @@ void http_hosts_check(const char *names)
 		size_t len = strspn(name, NAME_BYTES);
 
 		if (len == 0 || len > NAME_MAX_BYTES || (name[len] && name[len] != ','))
-			log_fatal(
-				"COUPON_HTTP_HOSTS is \"%s\": allowed are names of hosts, without "
-				"scheme and port, joined by commas",
-				names);
+			log_fatal("COUPON_HTTP_HOSTS is \"%s\": allowed are host names without "
+				  "scheme and port, joined by commas",
+				  names);
 		if (!name[len])
 			return;
 		name += len + 1;
@@ -120,10 +119,11 @@ void http_origins_check(const char *origins)
 		size_t len = strcspn(origin, ",");
 
 		if (!is_origin(origin, len))
-			log_fatal("COUPON_HTTP_ORIGINS is \"%s\": allowed are origins as browsers "
-				  "write them, joined by commas: http:// or https://, the host in "
-				  "lower case, and :port unless it is 80 or 443 of the scheme",
-				  origins);
+			log_fatal(
+				"COUPON_HTTP_ORIGINS is \"%s\": allowed are origins as browsers "
+				"write them, joined by commas: http:// or https://, the host in "
+				"lower case, and :port unless it is the default port of the scheme",
+				origins);
 		origin += len;
 		if (!*origin)
 			return;

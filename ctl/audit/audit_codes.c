@@ -107,7 +107,8 @@ static void holders_judge(struct holders *holders, int looks, enum finding findi
 		finding_add(holders->pass, finding, &(struct slot){ .user = holder->user },
 			    holder->user.len > 0
 				    ? "the code %s and the records of the user do not agree"
-				    : "the code %s is revoked, and Redis does not have that",
+				    : "the code %s is revoked in PostgreSQL, and Redis does not "
+				      "have the revocation",
 			    holder->code);
 	}
 	free(holders->list);
@@ -165,8 +166,9 @@ void codes_judge(const struct pass *pass)
 		if (user_id_parse(&slot.user, text, strlen(text)))
 			continue;
 		finding_add(pass, FINDING_CODE_ROW, &slot,
-			    has_row ? "the user coupon has the code %s, which is not used by it"
-				    : "the code %s is used, and no user coupon has it",
+			    has_row ? "the user coupon names the code %s, but the code is not used "
+				      "by this user coupon"
+				    : "the code %s is used, but no user coupon has it",
 			    column_text(rows, row, "code"));
 	}
 	PQclear(rows);

@@ -42,7 +42,7 @@ static void twice_judge(struct pass *pass)
 			(void)row_take(pass, &slot);
 			pass->both_n++;
 			finding_add(pass, FINDING_ISSUED_AND_REJECTED, &slot,
-				    "issued and also rejected");
+				    "the receive is both issued and rejected");
 			continue;
 		}
 		/* Several user coupons. Names one that Redis does not have, if any. */

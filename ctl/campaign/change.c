@@ -72,8 +72,8 @@ void change_needed(struct change *change)
 	if (version == 0 || version == change->terms.version)
 		return;
 	log_fatal_status(CTL_OTHER_VERSION);
-	log_fatal("--version is %lld, but coupon %lld has version %lld: it was changed meanwhile, "
-		  "see couponctl history %lld; nothing was changed",
+	log_fatal("--version is %lld, but coupon %lld has version %lld, so it was changed in the "
+		  "meantime; see couponctl history %lld; nothing was changed",
 		  (long long)version, (long long)change->coupon, (long long)change->terms.version,
 		  (long long)change->coupon);
 }

@@ -24,8 +24,8 @@ static const char *name_argument(const struct args *args)
 		args_fail("NAME is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
 			  name, KEY_NAME_MAX);
 	if (strcasecmp(name, "none") == 0 || strcasecmp(name, "null") == 0)
-		args_fail("NAME is \"%s\": allowed is a name other than none and null, by which a "
-			  "campaign has no budget",
+		args_fail("NAME is \"%s\": allowed is a name other than none and null, which mean "
+			  "that a campaign has no budget",
 			  name);
 	return name;
 }

@@ -84,7 +84,7 @@ static void redis_check(struct readiness *ready)
 		for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++)
 			if (terms[i].redis != terms[i].postgres)
 				json_sentence_add(ready->reasons,
-						  "its %s is %lld in Redis and %lld in PostgreSQL",
+						  "its %s is %lld in Redis but %lld in PostgreSQL",
 						  terms[i].name, (long long)terms[i].redis,
 						  (long long)terms[i].postgres);
 		if (!redis_coupon_is_verified(ready->redis, &c))

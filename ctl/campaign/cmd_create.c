@@ -261,7 +261,7 @@ static void metadata_read(const struct args *args, cJSON *terms)
 			  "(found: %s)",
 			  text, METADATA_BYTES_MAX, parsed ? "another value" : error);
 	if (!texts_are_plain(parsed))
-		args_fail("--metadata is \"%s\": allowed are texts and names of members without "
+		args_fail("--metadata is \"%s\": allowed are strings and member names without "
 			  "control characters",
 			  text);
 	if (has_wide_number(text))

@@ -100,7 +100,8 @@ static int step_run(struct ctl *ctl)
 	int status;
 
 	if (ctl->args.command == &close_command)
-		args_ask(&ctl->args, "Coupon %lld will be closed for ever: nothing more is issued.",
+		args_ask(&ctl->args,
+			 "Coupon %lld will be closed for ever: nothing more will be issued.",
 			 (long long)args_id_argument(&ctl->args));
 	status = step_take(ctl, &change, &step, &before);
 	output_made("coupon %lld is %s", (long long)change.coupon, step->wanted);

@@ -162,7 +162,7 @@ static void header_read(struct code_file *file)
 
 	if (!csv_rows_next(file->csv, &row))
 		log_fatal_as(CTL_INVALID,
-			     "the file \"%s\" is empty: needed is a header with the column %s",
+			     "the file \"%s\" is empty: it needs a header with the column %s",
 			     file->path, file->form.column);
 	wrong = row.wrong;
 	if (!wrong && row.cells_n > CSV_CELLS_MAX)
@@ -338,7 +338,7 @@ static void values_take(struct code_file *file, struct code_row *row,
 	} else if (used_at->len > 0 &&
 		   (strlen(row->used_at) != used_at->len || rfc3339_parse(row->used_at, &at_ms))) {
 		value_refuse(file, row, "its used_at is", used_at,
-			     "allowed is a time as of RFC 3339, for example "
+			     "allowed is a time in RFC 3339 format, for example "
 			     "2026-11-26T12:00:00+01:00");
 	}
 }
@@ -441,7 +441,7 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 		if (kind == KIND_UNKNOWN || kind == KIND_KEPT || cJSON_IsNull(member))
 			continue;
 		if (values[kind].text || (kind == KIND_METADATA && metadata))
-			row->wrong = "two members differ in case alone, or are both the user";
+			row->wrong = "two members differ only in case, or both contain the user";
 		else if (kind == KIND_METADATA && !cJSON_IsObject(member))
 			row->wrong = "its metadata is not an object";
 		else if (kind == KIND_METADATA)

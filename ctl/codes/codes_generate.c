@@ -96,8 +96,9 @@ static void request_open(struct request_file *request, const char *file, const c
 	text[n] = '\0';
 	if (memchr(text, '\0', (size_t)n) || (size_t)n == sizeof(text) - 1 ||
 	    strncmp(text, REQUEST_HEAD, (size_t)n < head ? (size_t)n : head) != 0)
-		log_fatal("the file \"%s\" is not of couponctl codes generate: move it away",
-			  request->path);
+		log_fatal(
+			"the file \"%s\" was not written by couponctl codes generate: move it away",
+			request->path);
 
 	line = strstr(text, "\n" REQUEST_ID);
 	id_text = line ? line + 1 + strlen(REQUEST_ID) : "";

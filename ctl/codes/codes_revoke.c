@@ -97,9 +97,8 @@ static void revocations_apply(struct db *db, struct redis_client *redis, int64_t
 			break;
 		}
 	}
-	log_fatal_as(
-		CTL_NOT_IN_REDIS,
-		"Redis gets another copy of the coupon again and again: run the command once more");
+	log_fatal_as(CTL_NOT_IN_REDIS, "keepers replaced the coupon in Redis several times in the "
+				       "meantime: run the command again");
 }
 
 struct code {

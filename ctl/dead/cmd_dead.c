@@ -167,7 +167,7 @@ static void walk_end(struct walk *walk)
 	hold_close(walk->hold);
 	if (walk->deliveries_most >= REFRESH_DELIVERIES) {
 		struct hold *hold = hold_open(walk->ctl->config.amqp_url, AMQP_DEAD_QUEUE, 0,
-					      "it does not take a message");
+					      "the queue does not accept a message");
 		const char *trouble = NULL;
 		int64_t left = hold->length;
 
@@ -589,7 +589,7 @@ static int remove_run(struct ctl *ctl)
 		       walk.sure ? "removed" : "would be removed", walk.owed,
 		       walk.owed == 1 ? "" : "s", walk.owed == 1 ? "was" : "were");
 	if (!walk.sure)
-		log_fatal("nothing was removed: that needs --yes");
+		log_fatal("nothing was removed, because --yes is missing");
 	return 0;
 }
 

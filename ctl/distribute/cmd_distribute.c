@@ -144,7 +144,7 @@ static void refused_open(struct distribution *one)
 	file_new_drop(&one->refused.new);
 	if (is_refused)
 		args_fail("--refused: %s is the list: name another file", one->refused_path);
-	args_fail("--refused: %s exists, and is no file of refused users: name another file",
+	args_fail("--refused: %s exists but is not a file of refused users: name another file",
 		  one->refused_path);
 }
 
@@ -162,7 +162,7 @@ static const char *end_text(enum end end)
 {
 	static const char *const wrong[] = {
 		"the line has no valid user id", "the user is listed before",
-		"the user is listed more often than any limit allows"
+		"the user is listed more often than the highest limit allows"
 	};
 
 	if (end > END_REJECTED)

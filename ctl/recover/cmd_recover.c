@@ -515,7 +515,7 @@ static int recover_run(struct ctl *ctl)
 	redis_client_free(recover.redis);
 	db_close(recover.db);
 	if (behind > 0 && is_unsure && !args_has(args, "dry-run"))
-		log_fatal("nothing was given up: that needs --yes");
+		log_fatal("nothing was given up, because --yes is missing");
 	return 0;
 }
 

@@ -320,7 +320,7 @@ const char *redis_link_issue_trouble(const struct redis_link *link)
 
 	return trouble || link->handshake.lease_holds
 		       ? trouble
-		       : "this master issues nothing yet: it has no lease, or it is over";
+		       : "this master issues nothing yet: it has no lease, or its lease has ended";
 }
 
 #define MOVED_TEXT "the Sentinels name another master"
@@ -361,7 +361,7 @@ static int on_tick(void *context)
 	} else if (link->state == LINK_READY && oldest &&
 		   now_ms - oldest->sent_ms > link->options.timeout_ms) {
 		metrics_add(METRIC_REDIS_TIMEOUTS, 1);
-		link_cut(link, "a command is not answered in time");
+		link_cut(link, "a command was not answered in time");
 	} else if (link->state == LINK_READY && link->unusable) {
 		if (link->in_flight == 0)
 			link_cut(link, link->unusable);

@@ -132,7 +132,8 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 	}
 	if (script_reply_decode(reply, call->requests_n, &decoded)) {
 		log_error("script_reply", LOG_I("coupon", call->coupon_id),
-			  LOG_S("error", "not what issue.lua returns"));
+			  LOG_S("error",
+				"the reply does not have the form that issue.lua returns"));
 		admission_lost(pool->admission, call);
 		return;
 	}
@@ -143,8 +144,8 @@ static void call_replied(struct bundle *bundle, struct call *call, const redisRe
 		metrics_add(METRIC_CALLS_REFUSED, 1);
 		log_warn("coupon_refused", LOG_I("coupon", call->coupon_id),
 			 LOG_S("why", decoded.state == CALL_BEHIND
-					      ? "Redis is behind what was seen"
-					      : "not verified on this process of Redis"));
+					      ? "Redis has an older state than seen before"
+					      : "not verified on this Redis process"));
 	}
 	admission_replied(pool->admission, call, &decoded);
 }
@@ -175,7 +176,8 @@ static void bundle_done(void *context, const redisReply *reply)
 			end = admission_not_run;
 	} else if (reply->type != REDIS_REPLY_ARRAY || reply->elements != bundle->calls_n) {
 		log_error("script_reply", LOG_I("coupons", (int64_t)bundle->calls_n),
-			  LOG_S("error", "not what issue.lua returns"));
+			  LOG_S("error",
+				"the reply does not have the form that issue.lua returns"));
 	} else {
 		for (size_t i = 0; (call = bundle_take(bundle)); i++)
 			call_replied(bundle, call, reply->element[i]);

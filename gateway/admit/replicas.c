@@ -83,7 +83,7 @@ struct replicas *replicas_new(struct event_base *base, const struct config *conf
 	STAILQ_INIT(&replicas->covered);
 	replicas->wanted = (int)config->redis_replicas;
 	replicas->is_short = 1;
-	snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
+	snprintf(replicas->trouble, sizeof(replicas->trouble), "no replica is known yet");
 	replicas->timeout_ms = config->call_timeout_ms / 2;
 	replicas->link = redis_link_new(&options);
 	redis_url_need(&url, config->redis_url);
@@ -216,11 +216,11 @@ static void on_info_after(void *context, const redisReply *reply)
 		snprintf(trouble, TROUBLE_SIZE, "INFO: no reply");
 	else if (replicas->fit < replicas->wanted)
 		snprintf(trouble, TROUBLE_SIZE,
-			 "%d replicas that may be promoted are online, and %d wanted%s%s%s",
+			 "%d replicas that may be promoted are online, but %d are wanted%s%s%s",
 			 replicas->fit, replicas->wanted, *replicas->unfit ? "; " : "",
 			 replicas->unfit, *replicas->unfit ? " may not be promoted" : "");
 	else if (!replicas->is_set) /* out of memory, or min-replicas-to-write */
-		snprintf(trouble, TROUBLE_SIZE, "SET is refused, or not answered");
+		snprintf(trouble, TROUBLE_SIZE, "SET was refused or not answered");
 	else if (*replicas->error)
 		snprintf(trouble, TROUBLE_SIZE, "WAIT: %.100s", replicas->error);
 	else if (replicas->lacking > 0)
@@ -254,7 +254,7 @@ void replicas_flush(struct replicas *replicas)
 		replicas->connects = redis_link_connects(link);
 		replicas->answered_offset = 0;
 		replicas->is_short = 1;
-		snprintf(replicas->trouble, sizeof(replicas->trouble), "none is known yet");
+		snprintf(replicas->trouble, sizeof(replicas->trouble), "no replica is known yet");
 	}
 
 	if (replicas->is_short)

@@ -88,16 +88,16 @@ void auth_check(const struct config *config)
 	size_t n;
 
 	if (unix_keys_parse(config->unix_keys, keys, &n))
-		log_fatal("COUPON_UNIX_KEYS is \"%s\": allowed are at most %d pairs of a user id "
-			  "and the id of a key, as 1000:3k9v0d7xqa, joined by commas",
+		log_fatal("COUPON_UNIX_KEYS is \"%s\": allowed are at most %d pairs UID:KEY, "
+			  "joined by commas, for example 1000:3k9v0d7xqa",
 			  config->unix_keys, UNIX_KEYS_MAX);
 	if (strcmp(config->auth, "off") != 0 && strcmp(config->auth, "required") != 0)
 		log_fatal("COUPON_AUTH is \"%s\": allowed are off and required", config->auth);
 	if (!*config->token_keys)
 		return;
 	if (!*config->token_issuer || !*config->token_audience)
-		log_fatal("COUPON_TOKEN_KEYS is set: COUPON_TOKEN_ISSUER and "
-			  "COUPON_TOKEN_AUDIENCE are needed with it");
+		log_fatal("COUPON_TOKEN_KEYS is set: it also needs COUPON_TOKEN_ISSUER and "
+			  "COUPON_TOKEN_AUDIENCE");
 	token_keys = token_keys_load(config->token_keys, why);
 	if (!token_keys)
 		log_fatal("COUPON_TOKEN_KEYS: %s", why);
@@ -345,9 +345,8 @@ void key_uses_prometheus(struct evbuffer *out)
 	} metrics[] = {
 		{ "key_requests_total", "counter", "Requests with an API key, by its id." },
 		{ "key_refused_total", "counter",
-		  "Of these, refused by the key's roles, coupons or rate." },
-		{ "key_last_used_seconds", "gauge",
-		  "When the API key was used last, as Unix time." },
+		  "Requests refused because of the API key's roles, coupons or rate, by its id." },
+		{ "key_last_used_seconds", "gauge", "Unix time of the last use of the API key." },
 	};
 
 	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {

@@ -350,7 +350,7 @@ static const char *use_read(const cJSON *jwk, const struct jwk_use **use)
 		if (is_same(uses[i].kty, kty) && (!uses[i].crv || is_same(uses[i].crv, crv)))
 			return NULL;
 	}
-	return is_alg ? "its alg does not go with its kty and crv" : "its alg is unknown";
+	return is_alg ? "its alg does not match its kty and crv" : "its alg is unknown";
 }
 
 /* Adds the key to the set, or leaves it out: then `*left_out` is its alg. */
@@ -370,8 +370,8 @@ static const char *key_read(struct token_keys *keys, const cJSON *jwk, int is_se
 		return "it is not an object";
 	for (size_t i = 0; i < COUNT(secrets); i++)
 		if (member(jwk, secrets[i]))
-			return "its private part is in the file: only the issuer may have it, so "
-			       "make a new key";
+			return "the file contains its private part, which only the issuer may "
+			       "have: make a new key";
 	if (!is_secret && is_same(member_text(jwk, "kty"), "oct"))
 		return "its type is oct, a secret, but " KEY_FILE_OTHERS;
 	wrong = use_read(jwk, &use);
@@ -391,7 +391,7 @@ static const char *key_read(struct token_keys *keys, const cJSON *jwk, int is_se
 			known += is_same(cJSON_GetStringValue(op), others[i]);
 	}
 	if (ops && !verifies && (n == 0 || known < n))
-		return "its key_ops must have verify";
+		return "its key_ops must contain verify";
 	if (is_enc || (ops && !verifies) || use->algorithm == NONE_OF_OURS) {
 		*left_out = use->alg;
 		return NULL;
@@ -400,7 +400,7 @@ static const char *key_read(struct token_keys *keys, const cJSON *jwk, int is_se
 	if (!kid || !printable_valid(kid, strlen(kid), TOKEN_KID_MAX))
 		return "its kid must be 1 to 64 bytes of printable ASCII";
 	if (token_keys_find(keys, kid))
-		return "its kid is that of a key before: allowed is each once";
+		return "its kid was already used by an earlier key: each kid must be unique";
 	snprintf(key->kid, sizeof(key->kid), "%s", kid);
 	key->alg = use->alg;
 	wrong = verifier_init(&key->verifier, &keys->digest, (enum algorithm)use->algorithm, jwk);
@@ -455,7 +455,7 @@ struct token_keys *token_keys_parse(const char *text, size_t len, int is_secret,
 				 LOG_S("alg", left_out));
 	}
 	if (!wrong && keys->n == 0)
-		snprintf(why, KEY_FILE_WHY_SIZE, "it has no key that verifies tokens");
+		snprintf(why, KEY_FILE_WHY_SIZE, "it has no key that can verify tokens");
 out:
 	if (wrong || keys->n == 0) {
 		token_keys_free(keys);

@@ -94,20 +94,20 @@ static void api_post(struct http_connection *connection, enum request_op op)
 	    (!http_request_one(request, TEXT_KEY) ||
 	     http_key_parse(key_text->bytes, key_text->len, key))) {
 		header_refuse(connection, 400, "Idempotency-Key", key_text->bytes,
-			      "must be one key of 1 to 255 printable ASCII bytes, bare, or in "
-			      "quotes with a \\ before each \" and \\");
+			      "must be one key of 1 to 255 printable ASCII bytes, either bare or "
+			      "in quotes with a \\ before each \" and \\");
 		return;
 	}
 	if (!http_request_is_plain(request)) {
 		header_refuse(connection, 415, "Content-Encoding",
 			      request->texts[TEXT_CONTENT_ENCODING].bytes,
-			      "a body must be sent without it, or as identity");
+			      "a body must be sent without Content-Encoding or with identity");
 		return;
 	}
 	if (body->len > 0 && !http_request_is_json(request)) {
 		header_refuse(connection, 415, "Content-Type",
 			      request->texts[TEXT_CONTENT_TYPE].bytes,
-			      "a body must be application/json");
+			      "a body must have Content-Type application/json");
 		return;
 	}
 	if (body->len > http->body_limit_bytes) {
@@ -162,8 +162,8 @@ static int identify(struct http_connection *connection)
 	if (is_there && !is_bearer) {
 		intake_identify(intake, &connection->base, NULL, 0);
 		http_connection_refuse(connection, 400, NULL,
-				       "Authorization must be there once, as Bearer and a key or "
-				       "a token");
+				       "the request must have one header Authorization: Bearer, a "
+				       "space, and a key or a token");
 		rc = -1;
 	} else {
 		rc = intake_identify(intake, &connection->base, is_bearer ? text->bytes + at : NULL,
@@ -319,8 +319,9 @@ static void on_api(struct http_connection *connection, struct http_target *targe
 	op = http_target_op(&without);
 	if (strcmp(shorter, target->path) != 0 &&
 	    (page_find(shorter) || (op != OP_COUNT && op != OP_AUTH)))
-		snprintf(why, sizeof(why), "no such path: it is %.*s, without / at its end",
-			 NAME_SHOWN, shorter);
+		snprintf(why, sizeof(why),
+			 "no such path: did you mean %.*s, without the / at its end?", NAME_SHOWN,
+			 shorter);
 	http_connection_refuse(connection, 404, NULL, why);
 	free(shorter);
 }
@@ -343,7 +344,8 @@ void http_handle(struct http_connection *connection)
 		accept = http_accept_parse(accepts->bytes, accepts->len);
 	reply->is_problem = accept == ACCEPT_PROBLEM;
 	if (http_target_parse(request, &target)) {
-		http_connection_refuse(connection, 400, NULL, "not a path or a URL");
+		http_connection_refuse(connection, 400, NULL,
+				       "the target is neither a path nor a URL");
 		return;
 	}
 	page = page_find(target.path);
@@ -361,8 +363,8 @@ void http_handle(struct http_connection *connection)
 		header_refuse(connection, 421, "Host", host,
 			      *names ? "allowed are addresses, localhost and the names of "
 				       "COUPON_HTTP_HOSTS"
-				     : "allowed are addresses and localhost, and names when "
-				       "COUPON_HTTP_HOSTS, which is empty, has them");
+				     : "allowed are addresses and localhost; COUPON_HTTP_HOSTS, "
+				       "which would allow names, is empty");
 		return;
 	}
 	if (origin->len > 0) {

@@ -214,7 +214,8 @@ static size_t bytes_take(struct http_connection *connection, const char *bytes, 
 		    connection_unsent(&connection->base) > 0)
 			http_connection_close(connection);
 	} else if (is_over(connection->http) && connection->received > SMALL_BYTES) {
-		refuse(connection, 429, "the requests of all clients are too large together");
+		refuse(connection, 429,
+		       "the unfinished requests of all clients together are too large");
 	}
 	return 0;
 }

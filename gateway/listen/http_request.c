@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #define HEADERS_MAX 100
-#define METHODS_KNOWN "this method is not known"
+#define METHODS_KNOWN "the method is unknown"
 #define BODY_BEFORE (-1) /* after the data of a chunk only the end of a line can follow */
 #define TEXT_ROOM 64     /* at first */
 #define TAG_SIZE 32
@@ -199,25 +199,25 @@ static int on_head(http_parser *parser)
 	}
 
 	if (parser->http_major != 1)
-		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are known");
+		return refuse(request, 400, "only HTTP/1.0 and HTTP/1.1 are supported");
 	if (parser->http_minor == 0 && parser->uses_transfer_encoding)
 		return refuse(request, 400, "HTTP/1.0 has no Transfer-Encoding");
 	if (request->hosts_n > 1 || (request->hosts_n == 0 && parser->http_minor > 0))
-		return refuse(request, 400, "a request has one header Host");
+		return refuse(request, 400, "a request must have exactly one Host header");
 	if (parser->method == HTTP_CONNECT)
 		return refuse(request, 501, METHODS_KNOWN);
 	/* The parser takes other codings before the last one, and leaves them in the body. */
 	if (parser->flags & F_CHUNKED &&
 	    (request->twice & 1u << TEXT_TRANSFER_ENCODING ||
 	     !text_is(&request->texts[TEXT_TRANSFER_ENCODING], "chunked")))
-		return refuse(request, 501, "of Transfer-Encoding only chunked is known");
+		return refuse(request, 501, "the only supported Transfer-Encoding is chunked");
 	if (has_body && !is_chunked && length > request->body_limit)
 		return refuse(request, 413, "the body is too long");
 
 	if (!has_body || parser->http_minor == 0 || request->texts[TEXT_EXPECT].len == 0)
 		return 0;
 	if (!text_is(&request->texts[TEXT_EXPECT], "100-continue"))
-		return refuse(request, 417, "only 100-continue can be expected");
+		return refuse(request, 417, "the only supported Expect is 100-continue");
 	request->wants_continue = 1;
 	return 0;
 }

@@ -299,7 +299,8 @@ static int on_stalled(void *context)
 		if (!conn->stalled_ms || conn->cut || intake_is_stopped(lines->intake))
 			continue;
 		if (now_ms - conn->stalled_ms >= STALLED_MOST_MS)
-			connection_cut(&conn->base, "the client sends parts of lines");
+			connection_cut(&conn->base,
+				       "the client sent an incomplete line and no rest of it");
 		else
 			conn_flow(conn, conn->base.turn.queue != NULL);
 		stalled_n += conn->stalled_ms != 0;

@@ -112,7 +112,7 @@ static const char *id_member(struct parse *parse, const cJSON *item)
 static const char *op_member(struct parse *parse, const cJSON *item)
 {
 	if (parse->request.op != OP_COUNT)
-		return "is not a member here: the path names the operation";
+		return "is not allowed as a member here: the path names the operation";
 	if (cJSON_IsString(item))
 		parse->request.op = request_op_find(item->valuestring);
 	if (parse->request.op != OP_COUNT)
@@ -146,7 +146,8 @@ static const char *user_member(struct parse *parse, const cJSON *item)
 	return NULL;
 }
 
-#define RECEIVE_ALLOWED "must be a receive as an answer named it, <coupon>.<user>.<batch>.<index>"
+#define RECEIVE_ALLOWED \
+	"must be a receive in the form that answers have, <coupon>.<user>.<batch>.<index>"
 
 static const char *receive_read(struct parse *parse, const cJSON *item, struct receive *receive)
 {
@@ -163,7 +164,7 @@ static const char *receive_read(struct parse *parse, const cJSON *item, struct r
 
 static const char *receives_member(struct parse *parse, const cJSON *item)
 {
-	static const char allowed[] = "must be an array of 1 to 16 receives, none of them twice";
+	static const char allowed[] = "must be an array of 1 to 16 different receives";
 	const cJSON *one;
 	size_t n = 0;
 
@@ -257,8 +258,8 @@ static const char *member_take(struct parse *parse, enum member member, const cJ
 		return NULL;
 	case MEMBER_TRACE:
 		if (trace_context_parse(text, len, &context))
-			return "must be a traceparent of W3C Trace Context, as 00-<32 digits>-<16 "
-			       "digits>-01";
+			return "must be a traceparent of W3C Trace Context, for example 00-<32 "
+			       "digits>-<16 digits>-01";
 		/* Where the caller's tracing does not record it, nothing is handed on. */
 		*parse->trace = '\0';
 		if (context.is_sampled)
@@ -345,9 +346,10 @@ static int members_check(struct parse *parse, unsigned seen)
 		if (members[i].required & OF(op) && !(seen & 1u << i))
 			return parse_fail(parse, members[i].name, NULL, "is missing");
 	if ((seen & (amount | currency)) == amount)
-		return parse_fail(parse, "currency", NULL, "is missing: an amount needs one");
+		return parse_fail(parse, "currency", NULL,
+				  "is missing: an amount needs a currency");
 	if ((seen & (amount | currency)) == currency)
-		return parse_fail(parse, "amount", NULL, "is missing: a currency is that of one");
+		return parse_fail(parse, "amount", NULL, "is missing: a currency needs an amount");
 	return 0;
 }
 
@@ -413,8 +415,9 @@ static int object_parse(struct parse *parse, const cJSON *root)
 		seen |= 1u << MEMBER_USER;
 	}
 	if (members_check(parse, seen) ||
-	    key_check(parse, root, request->responder->key, "is not that of Idempotency-Key") ||
-	    (token && key_check(parse, root, token->key, "is not that of the token")))
+	    key_check(parse, root, request->responder->key,
+		      "differs from the header Idempotency-Key") ||
+	    (token && key_check(parse, root, token->key, "differs from the key of the token")))
 		return -1;
 
 	/* Selects one receive, or all receives of a user. */

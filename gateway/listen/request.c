@@ -260,12 +260,12 @@ void request_answer_use(struct request *request, const struct use_outcome *outco
 			snprintf(message, sizeof(message), KEY_REUSED_TEXT, use->key);
 		else if (refusal->result == USE_AMOUNT_NEEDED)
 			snprintf(message, sizeof(message),
-				 "amount: is missing: what coupon %lld takes off depends on it",
+				 "amount: is missing: the discount of coupon %lld depends on it",
 				 coupon);
 		else if (refusal->result == USE_NOT_USED)
 			snprintf(message, sizeof(message),
-				 "op is \"rollback\": the order holds the receive and has not used "
-				 "it; a hold is given up by release");
+				 "op is \"rollback\": the order holds the receive but has not used "
+				 "it; use release to end a hold");
 		else if (refusal->result == USE_CURRENCY_WRONG)
 			snprintf(message, sizeof(message),
 				 "currency is \"%s\": must be that of coupon %lld", use->currency,

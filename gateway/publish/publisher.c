@@ -174,7 +174,7 @@ static void packet_settled(void *context, void *item, enum confirm_result result
 		return;
 	case CONFIRM_RETURNED:
 		log_warn("message_returned", LOG_S("queue", place_of(packet)->name));
-		why = "no queue took it";
+		why = "no queue received the message";
 		break;
 	case CONFIRM_NACKED:
 		why = "nack";

@@ -40,8 +40,8 @@ static int record_take(const struct key_records *records, const char *text, size
 
 	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
 		log_warn("key_record",
-			 LOG_S("error", merged == KEYS_FULL ? "there are too many keys"
-							    : "not of the form of a record"));
+			 LOG_S("error", merged == KEYS_FULL ? "there are too many API keys"
+							    : "the record is malformed"));
 	return merged == KEYS_CHANGED;
 }
 

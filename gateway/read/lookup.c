@@ -619,7 +619,7 @@ const char *lookup_trouble(const struct lookup *lookup)
 	switch (lookup->trust) {
 	case LOOKUP_NOT_COMPARED:
 		return *lookup->refused ? lookup->refused
-					: "not yet compared with its copy in Redis";
+					: "not yet compared with the copy in Redis";
 	case LOOKUP_PUT_BACK:
 		return "put back to an earlier moment; run couponctl recover";
 	case LOOKUP_OLD:

@@ -165,7 +165,7 @@ static void on_receive(void *context, const PGresult *rows, int row, int n)
 	}
 	if (!query->redis_answered) {
 		query_fail(query, ANSWER_UNAVAILABLE,
-			   "Redis is unreachable: it is unknown whether there is such a receive");
+			   "Redis is unreachable: whether the receive exists is unknown");
 		return;
 	}
 	object = checked(cJSON_CreateObject());
@@ -191,7 +191,7 @@ static void on_user(void *context, const PGresult *rows, int first, int n)
 	}
 	if (!query->redis_answered) {
 		query_fail(query, ANSWER_UNAVAILABLE,
-			   "Redis is unreachable: receives in flight are unknown");
+			   "Redis is unreachable: receives in flight cannot be seen");
 		return;
 	}
 	object = checked(cJSON_CreateObject());
@@ -319,7 +319,7 @@ static void on_coupon_row(void *context, const PGresult *rows)
 	enum answer answer = coupon_row_answer(rows, query->request->coupon, &is_published);
 
 	query_fail(query, answer,
-		   is_published ? "the coupon is published, but not yet loaded" : NULL);
+		   is_published ? "the coupon is published but not yet loaded into Redis" : NULL);
 }
 
 static void member_time(cJSON *object, const char *name, int64_t time_ms)
@@ -355,9 +355,9 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 	static const struct {
 		const char *status, *message;
 	} withheld[] = {
-		{ "behind", "Redis is behind what was seen of the coupon" },
+		{ "behind", "Redis has an older state of the coupon than this gateway has seen" },
 		{ "unverified", "the coupon is being compared with PostgreSQL" },
-		{ "counting", "Redis lost data of the coupon: its stock is being counted" },
+		{ "counting", "Redis lost data of the coupon: its stock is being recounted" },
 	};
 	struct query *query = context;
 	const char *status, *state = "open";

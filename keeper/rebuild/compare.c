@@ -209,12 +209,12 @@ static void numbers_judge(struct compare *compare)
 		expected = found->seq - row->settled + known;
 
 	if (found->seq < row->seq_seen || found->seq < row->settled)
-		differ(compare, "numbers that PostgreSQL has seen and Redis has not given out");
+		differ(compare, "numbers that PostgreSQL has seen but Redis has not given out");
 	compare->is_behind = found->late < compare->snapshot.late;
 	compare->reserved = compare->in_flight_older - known;
 	compare->stock = found->total - compare->slots - compare->reserved;
 	if (found->late != compare->snapshot.late || compare->reserved < 0)
-		differ(compare, "what is in flight of older generations");
+		differ(compare, "receives in flight of older generations");
 	if (found->lost != 0 || compare->stock < 0)
 		differ(compare, "the stock");
 	/* The slot of a rejected receive that is not freed may have another owner. */
@@ -394,7 +394,7 @@ static int hold_and_compare(struct compare *compare, const struct coupon_row *ro
 		return 0;
 	numbers_repair(compare, word);
 	if (strcmp(word, "right") != 0)
-		differ(compare, "numbers that have changed");
+		differ(compare, "counts that have changed");
 	return keeper_context_word(context, word);
 }
 
@@ -408,7 +408,7 @@ int compare_run(struct keeper_context *context, const struct coupon_row *row,
 	compare->coupon = row->id;
 	rc = open_compare(compare) > 0 ? 0 : hold_and_compare(compare, row);
 	if (rc < 0 && keeper_context_usable(context) == 0) {
-		differ(compare, "what cannot be read");
+		differ(compare, "records that cannot be read");
 		rc = 0;
 	}
 	if (rc == 0 && compare->differs) {

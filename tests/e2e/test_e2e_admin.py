@@ -278,7 +278,7 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
         assert told.startswith(f'total is "{number}": allowed is an integer')
     for budget in ("", "none"):
         told = wrong("POST", "/campaigns", {"name": "x", "total": 1, "budget": budget})
-        assert told == f'budget is "{budget}": allowed is another text, and null for none'
+        assert told == f'budget is "{budget}": this text is reserved; null means none'
     for name in ("a\nb", "a\x1b[2J", "a\x9b"):
         told = wrong("POST", "/campaigns", {"name": name, "total": 1})
         assert "without control characters" in told and not set("\n\x1b\x9b") & set(told)
@@ -305,7 +305,7 @@ def test_what_is_wrong_with_a_request(api, make_coupon):
     for gone in ("/nothing", "/campaigns/", "/campaigns/1/2", "/campaigns/%00", "/jobs/9"):
         wrong("GET", gone, status=404)
     for gone in ("/campaigns/", "/jobs/", "/now/"):
-        assert "has a / at its end" in wrong("GET", gone, status=404)
+        assert "paths do not end with /" in wrong("GET", gone, status=404)
     for n in (17_000, 60_000):
         assert "16384 bytes" in wrong("GET", "/campaigns?count=" + n * "1", status=414)
     told = api("DELETE", path)
@@ -490,7 +490,7 @@ def test_a_key_of_some_coupons_spends_no_other_budget(stack, admin, key_make):
 @pytest.mark.parametrize(
     "options, why",
     [
-        ({"budgets": "b"}, "allowed is it with --coupons"),
+        ({"budgets": "b"}, "allowed only together with --coupons"),
         ({"coupons": "1001", "budgets": "none"}, "allowed are 1 to 64 names"),
         ({"coupons": "1001", "budgets": "a,,b"}, "allowed are 1 to 64 names"),
         ({"coupons": "1001", "budgets": ",".join(map(str, range(65)))}, "allowed are 1 to 64"),
@@ -1274,7 +1274,7 @@ def test_settings_that_are_refused(stack):
         ({"COUPON_ADMIN_LISTEN": "0.0.0.0:7490"}, "needs COUPON_TLS_CERT and COUPON_TLS_KEY, or"),
         (
             {"COUPON_GATEWAY_KEY": "x", "COUPON_ADMIN_METRICS": "127.0.0.1:1,[::2]:7480"},
-            'COUPON_ADMIN_METRICS has "[::2]:7480", which is another machine: with',
+            'COUPON_ADMIN_METRICS has "[::2]:7480", which is another machine: set',
         ),
         ({"COUPON_ADMIN_TIMEOUT_MS": "1"}, "allowed is an integer from 100 to 600000"),
     ):

@@ -22,7 +22,7 @@ TOTAL = 100_000
 COPIES = 4  # of a message, while it is not settled for a moment
 AFTER_S = 0.4  # COUPON_RESEND_AFTER_MS of these workers
 POLICY = "one-message"
-EMPTY, OVERTAKEN = 'why="the queue is empty"', 'why="later ones are settled"'
+EMPTY, OVERTAKEN = 'why="the queue is empty"', 'why="later batches are settled"'
 RESENT, PARKED = "couponmq_keeper_resent_total", "couponmq_worker_parked_total"
 
 

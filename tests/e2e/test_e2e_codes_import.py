@@ -198,7 +198,7 @@ def test_bad_lines_of_json_do_not_stop_the_others(codes, coupon, tmp_path, mark)
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("", "is empty: needed is a header"),
+        ("", "is empty: it needs a header"),
         ("A1\nA2\n", 'c.csv", line 1: the columns are "A1", and none is code: name the one that'),
         ("a,code;b\n1,2\n", "or another --delimiter: the line has a semicolon"),
         ("code,\nA1,\n", "a column has no name"),

@@ -365,7 +365,7 @@ def test_the_wait_has_a_limit(away):
     away.gateway.signal(signal.SIGTERM)
     wait_until(away.ended)
     assert lost_named(away.gateway, replies)
-    assert 'why="COUPON_STOP_WAIT_S is over"' in away.gateway.log()
+    assert 'why="the time COUPON_STOP_WAIT_S has passed"' in away.gateway.log()
 
 
 def test_gateways_that_may_have_receives_alone_are_named(away):

@@ -326,7 +326,7 @@ def test_a_coupon_that_is_over(stack, make_coupon, users):
 def test_only_a_file_of_refused_users_is_replaced(stack, make_coupon, users, tmp_path):
     giving = Giving(stack, make_coupon(10), users(["1", "2", "2"]))
     for path, message, status in (
-        (giving.path, "exists, and is no file of refused users", WRONG),
+        (giving.path, "exists but is not a file of refused users", WRONG),
         ("/no/n", "cannot be written: No such file", 1),
         ("/dev/full", "cannot be written: it is not a regular file", 1),
     ):

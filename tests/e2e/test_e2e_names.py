@@ -33,7 +33,7 @@ def test_a_name_that_is_not_resolved_holds_up_nobody(
             assert reply["status"] == ("unavailable" if part == "redis" else "accepted")
         assert (
             requests.get(gateway.http("/readyz"), timeout=60).json()[part]
-            == "the name of its host is being looked up"
+            == "its host name is being looked up"
         )
         silent.unlink()
         wait_until(gateway.ready)

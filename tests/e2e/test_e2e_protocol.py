@@ -171,7 +171,7 @@ def test_valid_utf8_is_taken(gateway):
     assert ask(gateway, b'{"op":"ping","id":"\\ud83d\\ude00"}')["id"] == "\U0001f600"
 
 
-UNKNOWN, TOO_DEEP = "no such member of ping", "more than 16 arrays or objects inside each other"
+UNKNOWN, TOO_DEEP = "no such member of ping", "arrays or objects nested deeper than 16 levels"
 
 
 @pytest.mark.parametrize("depth", [15, 16, 10000])

@@ -498,7 +498,7 @@ def test_the_recovery_is_killed(
     worker = worker_make(rough, COUPON_FAULT=f"recover_{point}:1:kill", **settings)
     coupon = rough_coupon(4 * USERS).coupon
     promoted_without(rough, rough_redis, standby, worker, coupon)
-    wait_until(lambda: 'event=recovery_failed why="it was killed"' in worker.log())
+    wait_until(lambda: 'event=recovery_failed why="couponctl recover was killed"' in worker.log())
     wait_until(lambda: worker.log().count("event=recovery_begun") > 1)
     worker.kill9()
     worker = worker_make(rough, ready=False, **settings)

@@ -99,7 +99,7 @@ def test_http_hosts_that_are_no_names(stack):
     for hosts in ("a,", ",a", "a b", "https://a", "a:80", "x" * 254, "*"):
         result = run(stack, "coupon-gateway", "-n", COUPON_HTTP_HOSTS=hosts)
         assert result.returncode == 1
-        assert f'COUPON_HTTP_HOSTS is "{hosts}": allowed are names' in result.stderr
+        assert f'COUPON_HTTP_HOSTS is "{hosts}": allowed are host names' in result.stderr
     assert run(stack, "coupon-gateway", "-n", COUPON_HTTP_HOSTS="a,b-c.example").returncode == 0
 
 

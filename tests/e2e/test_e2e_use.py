@@ -55,7 +55,7 @@ def test_the_life_of_a_receive(shop):
     assert refusal(shop.ask("use", "order-78", receive=one)) == "held_by_other"
     wrong = shop.ask("rollback", receive=one)
     assert (wrong["code"], wrong["status"]) == (40, "bad_request")
-    assert wrong["message"].endswith("a hold is given up by release")
+    assert wrong["message"].endswith("use release to end a hold")
     used = shop.ask("use", receive=one)
     told = {"receive": one, "amount_off": 500, "currency": "EUR"}
     assert used == {"code": 0, "status": "used", **told}
@@ -275,7 +275,7 @@ def test_below_the_threshold_nothing_is_used(stack, gateway, make_coupon):
     assert (response.status_code, response.json()["code"]) == (409, 17)
     use = gateway.call("status", receive=one)["use"]
     assert use == {"state": "held", "order": ORDER, "until": held["until"]}
-    refused(gateway.call("use", receive=one, order=ORDER), "amount: is missing: what coupon")
+    refused(gateway.call("use", receive=one, order=ORDER), "amount: is missing: the discount")
     told = stack.ctl_run("receive", "use", one, "--order", ORDER)
     assert told.returncode == 2 and "amount: is missing" in told.stderr, told
     words = ("--order", ORDER, "--amount", "9.00", "--currency", "EUR")

@@ -106,7 +106,7 @@ def test_a_database_that_is_not_utf8_is_refused(stack, encoding):
         database.connection.close()
     assert status == 1
     assert f"the encoding of the database {name} is {encoding}, and nothing was changed" in err
-    assert "needed is UTF8" in err
+    assert "it must be UTF8" in err
     assert tables == functions == []
 
 

@@ -99,9 +99,9 @@ static void test_not_json(void **state)
 	REFUSE("[1}", "not JSON");
 	REFUSE("\xef\xbb\xbf{}", "not JSON");
 	REFUSE("/* */1", "not JSON");
-	REFUSE("\"\\x41\"", "begins no escape");
-	REFUSE("\"\\\x94\"", "begins no escape"); /* or a reply would repeat the byte */
-	REFUSE("\"\\u12g4\"", "hexadecimal");     /* cJSON: a NUL */
+	REFUSE("\"\\x41\"", "does not begin an escape");
+	REFUSE("\"\\\x94\"", "does not begin an escape"); /* or a reply would repeat the byte */
+	REFUSE("\"\\u12g4\"", "hexadecimal");             /* cJSON: a NUL */
 	REFUSE("\"ab\\uzzzz\"", "hexadecimal");
 	REFUSE("\"\\u+001\"", "hexadecimal");
 	REFUSE("\"\\u00\"", "hexadecimal");
@@ -138,11 +138,11 @@ static void test_control_characters(void **state)
 
 static void test_unfinished_string(void **state)
 {
-	REFUSE("\"", "without its end");
-	REFUSE("\"abc", "without its end");
-	REFUSE("\"abc\\\"", "without its end");
-	REFUSE("\"abc\\", "without its end");
-	REFUSE("\"\\u00", "without its end");
+	REFUSE("\"", "unterminated string");
+	REFUSE("\"abc", "unterminated string");
+	REFUSE("\"abc\\\"", "unterminated string");
+	REFUSE("\"abc\\", "unterminated string");
+	REFUSE("\"\\u00", "unterminated string");
 }
 
 static void test_utf8(void **state)
@@ -257,7 +257,7 @@ static void test_depth(void **state)
 	take(*state, text, 2 * JSON_DEPTH_MAX);
 	memset(text, '[', JSON_DEPTH_MAX + 1);
 	memset(text + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
-	refuse(*state, text, sizeof(text), "inside each other");
+	refuse(*state, text, sizeof(text), "nested deeper than 16 levels");
 	/* Brackets in a string do not count. */
 	TAKE("\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[\"");
 }

@@ -440,7 +440,8 @@ static void test_a_key_beside_the_object(void **state)
 	snprintf(text, sizeof(text), "%s,\"key\":\"K\"}", issue);
 	assert_null(parse_as(*state, text, OP_COUNT));
 	assert_int_equal(client.answer, ANSWER_BAD_REQUEST);
-	assert_non_null(strstr(client.line, "key is \\\"K\\\": is not that of Idempotency-Key"));
+	assert_non_null(
+		strstr(client.line, "key is \\\"K\\\": differs from the header Idempotency-Key"));
 	request = parse(*state, "{\"op\":\"status\",\"coupon\":\"1\",\"user\":\"2\"}");
 	assert_int_equal(request->key_len, 0);
 	free(request);

@@ -97,7 +97,7 @@ static const struct refusal refused_users[] = {
 	{ ISSUE " \t\"\x01\"}", "user: byte 1 is not allowed" ALLOWED },
 	{ ISSUE "\"ab\xff\"}", "user: byte 3 is not allowed" ALLOWED },
 	{ ISSUE "\"\xc3", "user: byte 1 is not allowed" ALLOWED },
-	{ ISSUE "\"ab", "the request: a string without its end" },
+	{ ISSUE "\"ab", "the request: an unterminated string" },
 	{ "{\"key\" : \"k\n\"}", "key: byte 2 is not allowed: a control character in a string" },
 	{ "{\"a\\\"b\":\"\n\"}", "a\\\\\\\"b: byte 1 is not allowed: a control character" },
 	{ "[\"\n\"]", "the request: a control character in a string" },

@@ -87,9 +87,9 @@ static void test_refused(void **state)
 		  "receive is \\\"1001.42\\\": must be a receive" },
 		{ "{\"op\":\"use\",\"receive\":7" ORDER, "receive is 7: must be a receive" },
 		{ "{\"op\":\"use\",\"receives\":" ONE ORDER,
-		  "must be an array of 1 to 16 receives, none of them twice" },
+		  "must be an array of 1 to 16 different receives" },
 		{ "{\"op\":\"use\",\"receives\":[]" ORDER, "receives is []: must be an array" },
-		{ "{\"op\":\"use\",\"receives\":[" ONE "," ONE "]" ORDER, "none of them twice" },
+		{ "{\"op\":\"use\",\"receives\":[" ONE "," ONE "]" ORDER, "different receives" },
 		{ "{\"op\":\"use\",\"receives\":[" ONE ",5]" ORDER, "element 2 must be a receive" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"order\":\"\"}",
 		  "order is \\\"\\\": must be a string of 1 to 64 printable ASCII bytes" },
@@ -111,9 +111,9 @@ static void test_refused(void **state)
 		  "amount is" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":\"01\"" ORDER, "amount is" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":5" ORDER,
-		  "currency: is missing: an amount needs one" },
+		  "currency: is missing: an amount needs a currency" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"currency\":\"EUR\"" ORDER,
-		  "amount: is missing: a currency is that of one" },
+		  "amount: is missing: a currency needs an amount" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"amount\":5,\"currency\":\"eur\"" ORDER,
 		  "currency is \\\"eur\\\": must be three capital letters of ISO 4217" },
 		{ "{\"op\":\"rollback\",\"receive\":" ONE ",\"reason\":\"\"" ORDER,
@@ -141,7 +141,7 @@ static void test_refused(void **state)
 	for (int i = 0; i < 17; i++)
 		at += sprintf(at, "%s\"1001.42." BATCH ".%d\"", i > 0 ? "," : "", i);
 	sprintf(at, "]}");
-	refuse(*state, text, "must be an array of 1 to 16 receives");
+	refuse(*state, text, "must be an array of 1 to 16 different receives");
 }
 
 static struct use_outcome outcome_make(enum use_result result)
@@ -200,12 +200,12 @@ static void test_replies(void **state)
 	outcome = outcome_make(USE_NOT_USED);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
 		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
-		    "\"message\":\"op is \\\"rollback\\\": the order holds the receive and has not "
-		    "used it; a hold is given up by release\"}");
+		    "\"message\":\"op is \\\"rollback\\\": the order holds the receive but has not "
+		    "used it; use release to end a hold\"}");
 	outcome = outcome_make(USE_AMOUNT_NEEDED);
 	reply_check(&outcome, 1, parse(*state, many), ANSWER_BAD_REQUEST,
 		    "{\"code\":40,\"status\":\"bad_request\",\"message\":\"amount: is missing: "
-		    "what coupon 1001 takes off depends on it\"}");
+		    "the discount of coupon 1001 depends on it\"}");
 }
 
 /* The first one that is refused decides. */
