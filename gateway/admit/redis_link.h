@@ -48,8 +48,8 @@ size_t redis_link_in_flight(const struct redis_link *link); /* commands without 
 /* Lent: the process of Redis, `run_id`; the same as scripts take it; and the script's hash. */
 const struct redis_handshake *redis_link_handshake(const struct redis_link *link);
 /*
- * Reads the process and its lease again, after a script has replied that a coupon is not verified on this process. A new
- * run id counts as another connecting.
+ * Reads the process and its lease again, after a script has replied that a coupon is not verified
+ * on this process. A new run id counts as another connecting.
  */
 void redis_link_process_read(struct redis_link *link);
 /* Loads the script again, after Redis replied NOSCRIPT. */

@@ -239,9 +239,7 @@ LINES = {
 @pytest.mark.plain
 def test_what_all_connections_hold_is_bounded(stack, gateway_make, data):
     bound = 1048576
-    gateway = gateway_make(
-        stack, COUPON_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound
-    )
+    gateway = gateway_make(stack, COUPON_BUFFER_BYTES=bound, COUPON_OUTPUT_LIMIT_BYTES=64 * bound)
     listen = gateway.settings["COUPON_LISTEN"]
     held = []
     with contextlib.ExitStack() as connections, gateway.client() as good:

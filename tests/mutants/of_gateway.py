@@ -408,7 +408,8 @@ MUTANTS = [
         "the highest number that was seen",
         "gateway/admit/admission.c",
         "\t} else if (reply->seq > coupon->seen_seq) {\n\t\tcoupon->seen_seq = reply->seq;\n",
-        "\t} else if (reply->seq > coupon->seen_seq) {\n\t\tcoupon->seen_seq = coupon->seen_seq + 0;\n",
+        "\t} else if (reply->seq > coupon->seen_seq) {\n"
+        "\t\tcoupon->seen_seq = coupon->seen_seq + 0;\n",
         COUPONS + "test_seen",
     ),
     mutant(
