@@ -1,7 +1,9 @@
 """An operator's commands on the campaigns of the load: receives are voided, and the terms of voids
 edited."""
 
+import contextlib
 import json
+import subprocess
 
 KILL_S = 0.05
 AT_MOST_S = 2.0  # then a command that waits for a service is killed
@@ -9,11 +11,14 @@ RECENT = 400  # answers of which one is chosen
 
 
 def terms_change(rig, campaign, returns):
-    """An operator's edit; one on an older version, or without a service, is refused."""
+    """An operator's edit; one on an older version, or without a service, is refused, and one that
+    waits for a service is killed."""
     shown = rig.stack.ctl_run("show", campaign.coupon, "--json")
     if shown.returncode == 0:
         version = json.loads(shown.stdout)["postgresql"]["version"]
-        rig.stack.ctl_run("edit", campaign.coupon, "--version", version, "--void-returns", returns)
+        edit = ("edit", campaign.coupon, "--version", version, "--void-returns", returns)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            rig.stack.ctl_run(*edit, timeout=AT_MOST_S)
 
 
 def receive_choose(chance, campaign):
