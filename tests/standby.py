@@ -190,7 +190,11 @@ class Standby:
             return [pid for pid, in rows]
 
     def waiting(self, like="coupon-worker%"):
-        """The sessions whose COMMIT waits for a standby."""
+        """The sessions whose COMMIT waits for a standby. The keeper may lock a coupon while its own
+        COMMIT waits, so that nobody else comes to a COMMIT: its wait is cancelled."""
+        if like != "%":
+            for pid in self.sessions("coupon-keeper", "wait_event = 'SyncRep'"):
+                self.cancel(pid)
         return self.sessions(like, "wait_event = 'SyncRep'")
 
     def cancel(self, pid):
