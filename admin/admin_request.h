@@ -24,7 +24,7 @@ struct admin_request {
 	enum auth_answer asks; /* AUTH_NEW, AUTH_KNOWN: the stores are to be asked first */
 };
 
-/* These values are lent by the request; NULL: it has no such header or cookie. */
+/* The values are lent by the request; NULL: the request has no such header or cookie. */
 const char *request_header(const struct admin_request *request, const char *name);
 const char *request_cookie(const struct admin_request *request, char value[SESSION_TEXT_SIZE]);
 

@@ -97,7 +97,7 @@ static void child_stop(struct child *child, enum child_end end)
 
 static void waiting_start(struct children *children);
 
-/* It has ended when it was reaped, and all that it has written was read. */
+/* A child has ended when it was reaped and all its output was read. */
 static void child_end_check(struct child *child)
 {
 	struct children *children = child->children;

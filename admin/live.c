@@ -349,7 +349,7 @@ static void looker_end(struct looker *looker)
 	looker_free(looker);
 }
 
-/* Its client has gone, and evhttp has left the request, which has no connection any more, to us. */
+/* The client has gone; evhttp leaves the request, now without a connection, to the caller. */
 static void on_closed(struct evhttp_connection *connection, void *context)
 {
 	struct looker *looker = context;
@@ -480,7 +480,7 @@ int live_look(struct live *live, struct evhttp_request *request, const char *key
 	if (once)
 		return 0;
 	evhttp_send_reply_start(request, 200, "OK");
-	/* What the client sends from now on is read by nobody. */
+	/* Nobody reads what the client sends from now on. */
 	bufferevent_setwatermark(evhttp_connection_get_bufferevent(connection), EV_READ, 0,
 				 UNREAD_MAX);
 	return 0;

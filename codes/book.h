@@ -66,7 +66,7 @@ char *code_key_fingerprint(const struct code_key *key, char out[CODE_FINGERPRINT
 
 #define CODE_KEY_FILE_BYTES_MAX 65536
 
-/* As key_file_read(): 0, -1 or KEY_FILE_LATER. */
+/* Returns what key_file_read() does: 0, -1 or KEY_FILE_LATER. */
 int code_key_file_read(struct code_keys *keys, const char *path, char why[CODE_WHY_SIZE]);
 
 /*

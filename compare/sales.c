@@ -77,7 +77,7 @@ void gap(const struct market *market, const struct sale_request *request)
 
 	if (request->item > market->items)
 		return;
-	/* As a long garbage collection or a virtual machine that is moved would stop it. */
+	/* A long garbage collection, or the move of a virtual machine, stops a process like this. */
 	if (market->pause_every &&
 	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
 		poll(NULL, 0, market->pause_ms);
@@ -310,7 +310,7 @@ void sales_run(struct market *market, const struct way *way, struct sales_result
 	pthread_barrier_wait(&sales.barrier);
 	for (int i = 0; i < most; i++)
 		pthread_join(parts[i].thread, NULL);
-	/* Not earlier: RabbitMQ may drop what a connection has sent when it closes. */
+	/* Closed no earlier: RabbitMQ may drop what a closing connection has sent. */
 	for (int i = 0; i < most; i++) {
 		result->attempts += parts[i].attempts;
 		result->attempts_failed += parts[i].attempts_failed;

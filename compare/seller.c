@@ -64,7 +64,7 @@ static void call_make(struct seller *seller, const char *statement, const long l
 	call->values[n] = array;
 	call->n = n + (array != NULL);
 
-	/* It is prepared when it is new. Each statement is one constant of the program. */
+	/* A new statement is prepared first. Each statement is one constant of the program. */
 	if (!seller->postgres)
 		postgres_open(seller);
 	while (place < STATEMENTS_MAX && seller->statements[place] &&

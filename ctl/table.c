@@ -563,10 +563,10 @@ static int needs_quotes(const char *text, size_t len)
 {
 	if (len == 0 || text[0] == ' ' || text[len - 1] == ' ')
 		return 1;
-	/* As the first field of a file the mark would be dropped. */
+	/* At the beginning of a file the mark would be dropped. */
 	if (len >= strlen(BOM) && memcmp(text, BOM, strlen(BOM)) == 0)
 		return 1;
-	/* As the first line of a file it would be taken for the line of a spreadsheet. */
+	/* At the beginning of a file a reader would take the line for one of a spreadsheet. */
 	if (len == 5 && strncasecmp(text, "sep=", 4) == 0)
 		return 1;
 	for (size_t i = 0; i < len; i++)

@@ -630,7 +630,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->publisher = publisher_new(config->amqp_url, publisher_fd);
 	gateway->replicas = replicas_new(gateway->base, config);
 
-	/* What decides. */
+	/* Decisions */
 	waiters_port.lookup = gateway->lookup;
 	uses_port.publisher = admission_port.publisher = gateway->publisher;
 	admission_port.redis = gateway->redis;
@@ -645,7 +645,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->claim = claim_new(config, gateway->codes, gateway->admission);
 	redis_pool_bind(gateway->redis, gateway->admission);
 
-	/* What reads. */
+	/* Reads */
 	gateway->offers.reads = gateway->reads;
 	gateway->status = (struct status_parts){ .redis = gateway->redis,
 						 .replicas = gateway->replicas,

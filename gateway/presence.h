@@ -51,7 +51,7 @@ struct presence {
 	char id[ULID_UUID_SIZE];
 	char place[PRESENCE_PLACE_SIZE];
 
-	/* Its own. */
+	/* Private. */
 	enum report_state report;
 	uint64_t redis_connects;   /* to which it reports, or has reported */
 	size_t reports;            /* in flight */

@@ -29,7 +29,7 @@ struct comparison {
 	struct lookup *lookup;
 	int is_first; /* the first of the gateway adopts, and logs */
 
-	/* Its own. */
+	/* Private. */
 	struct changes copy;
 	char installation[INSTALLATION_SIZE]; /* PostgreSQL's, as last read; empty: never */
 	enum relation relation;
@@ -59,7 +59,7 @@ struct weak_settings {
 	int has_sentinels;
 	struct lookup *lookup;
 
-	/* Its own. */
+	/* Private. */
 	struct durability durability;
 	struct {
 		uint64_t connects; /* that were read over */

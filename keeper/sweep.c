@@ -571,7 +571,7 @@ int keeper_sweep_round(struct keeper_sweep *sweep, int64_t *pause_ms)
 	    refusals_take(&sweep->curve, context) || redis_client_writes(context->redis, &writes))
 		return -1;
 
-	/* It is at rest no more when anybody else has written to Redis. */
+	/* The coupon is no longer at rest once anybody else has written to Redis. */
 	writes -= context->lock.writes + sweep->curve.writes;
 	if (writes != rest->writes)
 		rest->is_quiet = 0;

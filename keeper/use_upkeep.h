@@ -20,7 +20,7 @@
 struct use_upkeep {
 	int64_t keep_bytes; /* COUPON_KEEP_USES_BYTES */
 
-	/* Its own. */
+	/* Private. */
 	char look_run_id[REDIS_RUN_ID_SIZE]; /* of the process that is compared */
 	int64_t look_ms;                     /* since when */
 };

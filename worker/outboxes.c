@@ -109,7 +109,7 @@ static size_t batches_free(struct ended_batches *list, size_t n)
 	return freed;
 }
 
-/* As batches_free(), but logs and counts them. */
+/* Frees batches, as batches_free() does, but logs and counts them. */
 static void batches_forget(struct ended_batches *list, size_t n, const char *why)
 {
 	n = batches_free(list, n);

@@ -32,7 +32,7 @@ static int transaction_add(struct settlement *settlement, struct delivery *deliv
 	settlement->taken[settlement->taken_n++] = delivery;
 	settlement->taken_receives += n;
 	settlement->lock_suspect |= delivery->lock_suspect;
-	/* Its outcomes are ISSUED until settle() returns others. */
+	/* The outcomes of a delivery are ISSUED until settle() returns others. */
 	memset(delivery->outcomes + delivery->first, 0, n * sizeof(*delivery->outcomes));
 	books_set_state(settlement, delivery, DELIVERY_SENT);
 	return 0;

@@ -339,7 +339,7 @@ const struct work work_of_uses = {
 	.read = uses_read,
 	.may_begin = uses_may_begin,
 	.send = uses_send,
-	/* Its locks need not be those of rows of coupons, which a look would show. */
+	/* The locks need not be those of coupons' rows, which a look would show. */
 	.committed = uses_committed,
 	/* A dead letter of uses is in no outbox. */
 };

@@ -23,7 +23,7 @@ void json_arena_free(struct json_arena *arena);
 
 /*
  * From now on numbers may have a fraction or an exponent, because other authors write the text.
- * Such a number is in `valuedouble`, rounded. json_integer() and json_id() still refuse it.
+ * `valuedouble` has these numbers, rounded. json_integer() and json_id() still refuse them.
  */
 void json_decimals_allow(struct json_arena *arena);
 

@@ -193,7 +193,7 @@ void postgres_fail(struct postgres *postgres)
 		log_warn(postgres->options.refused_event, LOG_S("why", postgres->why));
 }
 
-/* As down(), but with NULL the reason is what libpq says. */
+/* Does what down() does, but NULL stands for the reason that libpq gives. */
 static enum postgres_event lost(struct postgres *postgres, const char *why)
 {
 	down(postgres, why ? why : PQerrorMessage(postgres->libpq));

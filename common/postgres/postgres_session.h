@@ -26,7 +26,7 @@
  */
 enum postgres_failure {
 	POSTGRES_OK,
-	/* It concerns the coupons: postgres_of_coupon(). */
+	/* These concern single coupons: postgres_of_coupon(). */
 	POSTGRES_BLOCKED,   /* 55P03: a lock was not granted within lock_timeout */
 	POSTGRES_CANCELLED, /* 57014: by statement_timeout, or by an operator */
 	POSTGRES_REFUSED,   /* classes 22 and 23: the data is refused, also when sent again */

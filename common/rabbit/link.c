@@ -488,7 +488,7 @@ static const char *method_take(struct rabbit_link *link, const amqp_method_t *me
 	}
 }
 
-/* As method_take(). A message that is complete is handed over. */
+/* Returns what method_take() does. A complete message is handed over. */
 static const char *frame_take(struct rabbit_link *link, const amqp_frame_t *frame)
 {
 	static const char out_of_order[] = "the broker sent frames out of order";

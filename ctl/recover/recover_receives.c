@@ -210,7 +210,7 @@ static void list_settle(struct recover_coupon *coupon, struct slot *list, size_t
 			    accepted_ms(coupon, &list[i].batch), &args);
 	settle_args_arguments(&args, arguments);
 	rows = db_query_arguments(coupon->recover->db, sql_query_settle, SETTLE_ARGS_N, arguments);
-	/* Those that were not newly issued, and at last the row of the transaction. */
+	/* The rows are the receives that were not newly issued, and at last the transaction. */
 	rows_n = PQntuples(rows) - 1;
 	for (int row = 0; row < rows_n; row++) {
 		if (strcmp(column_text(rows, row, "outcome"), "rejected") != 0) {

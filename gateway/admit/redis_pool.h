@@ -41,7 +41,7 @@ void redis_pool_ask(struct redis_pool *pool, int64_t coupon);
  */
 void redis_pool_query(struct redis_pool *pool, int argc, const char **argv, redis_done_fn *done,
 		      void *context);
-/* As redis_pool_query(), over a picked connection; NULL: Redis is unreachable. */
+/* Does what redis_pool_query() does, over a picked connection; NULL: Redis is unreachable. */
 void redis_pool_query_over(struct redis_link *link, int argc, const char **argv,
 			   redis_done_fn *done, void *context);
 /* The connection for the next command, or NULL: none is ready. */

@@ -227,7 +227,7 @@ static void on_info_after(void *context, const redisReply *reply)
 		snprintf(trouble, TROUBLE_SIZE, "%d of %d replicas lack what Redis has",
 			 replicas->lacking, replicas->fit);
 
-	/* It did not wait for all of them: the next one does. */
+	/* This round did not wait for all of them; the next one does. */
 	if (replicas->is_set && replicas->lacking > 0 && replicas->waits_for < replicas->online) {
 		STAILQ_CONCAT(&replicas->covered, &replicas->held);
 		STAILQ_CONCAT(&replicas->held, &replicas->covered);

@@ -60,7 +60,7 @@ enum http_accept http_accept_parse(const char *text, size_t len)
 		if (text == stop)
 			continue;
 
-		/* Its parameters, the weight among them, do not count. */
+		/* Parameters, including q, are ignored. */
 		types_n++;
 		parameters = memchr(text, ';', (size_t)(stop - text));
 		if (parameters)

@@ -234,7 +234,7 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 		asking_begin(intake, (struct connection *)responder, request);
 		return;
 	}
-	/* It is a secret, and is not needed any more. */
+	/* The secret is not needed any more. */
 	OPENSSL_cleanse((char *)(uintptr_t)request_code(request), request->code_len);
 	request->by = responder->identity.grant.key;
 	if (answer.answer != ANSWER_OK) {

@@ -36,7 +36,7 @@ struct connection {
 	int is_serving; /* not to be freed */
 	int is_closed;
 
-	/* Its bytes. */
+	/* The bytes of the connection. */
 	struct event *readable;  /* pending while it is read from */
 	struct event *writable;  /* pending while the kernel takes no output */
 	struct evbuffer *input;  /* was read, and is not served yet */

@@ -15,7 +15,7 @@
 
 struct request;
 
-/* Who asks: an API key, the user of a token, or nobody that is known. auth.h changes it. */
+/* The caller: an API key, the user of a token, or unknown. Changed by auth.h only. */
 struct identity {
 	struct key_grant grant;    /* .key NULL: no key */
 	const struct token *token; /* held; NULL: none */

@@ -73,7 +73,7 @@ int turns_run(struct turns *turns)
 		turn = TAILQ_FIRST(was_fresh ? &turns->fresh : &turns->busy);
 		queue_remove(turn);
 
-		/* What was spent beyond the credit is owed: dear things make fewer turns. */
+		/* Credit that was overdrawn is owed: expensive requests get fewer turns. */
 		credit_max = turn->wanted > TURN_COST ? turn->wanted : TURN_COST;
 		turn->credit += TURN_COST;
 		if (turn->credit > credit_max)

@@ -87,7 +87,7 @@ static struct user_requests *user_find(const struct use_requests *uses, uint64_t
 	return user;
 }
 
-/* Its operation is under way, as soon as there is room for it. */
+/* Begins the operation, or queues it until there is room. */
 static void request_enter(struct use_requests *uses, struct request *request)
 {
 	uint64_t keys[USE_RECEIVES_MAX];

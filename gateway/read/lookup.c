@@ -279,7 +279,7 @@ static void sent_end(struct lookup_session *session, const PGresult *rows)
 
 	if (!first)
 		return;
-	/* It counts only if it was sent to the PostgreSQL that is trusted now. */
+	/* The answer counts only if the question went to the PostgreSQL that is trusted now. */
 	if (first->query->lane != LANE_OWN &&
 	    (lookup->trust != LOOKUP_TRUSTED || session->trust_n != lookup->trust_n))
 		rows = NULL;
@@ -431,7 +431,7 @@ static void session_step(struct lookup_session *session)
 		metrics_set(lookup->profile->up, (int64_t)sessions_ready(lookup));
 		if (!lookup->is_replica)
 			lookup_trust(lookup, LOOKUP_NOT_COMPARED);
-		/* Not a part of the session, which a standby would refuse then. */
+		/* Sent apart from the session: a standby would refuse the session with it. */
 		if (lookup->keys_notified)
 			lookup_ask(lookup, LOOKUP_LISTEN, 0, NULL, on_listening, NULL);
 		session_send(session);
