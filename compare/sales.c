@@ -77,7 +77,7 @@ void gap(const struct market *market, const struct sale_request *request)
 
 	if (request->item > market->items)
 		return;
-	/* A long garbage collection, or the move of a virtual machine, stops a process like this. */
+	/* A long garbage collection, or the move of a virtual machine, pauses a process so. */
 	if (market->pause_every &&
 	    atomic_fetch_add(&sales, 1) % market->pause_every == market->pause_every - 1)
 		poll(NULL, 0, market->pause_ms);
