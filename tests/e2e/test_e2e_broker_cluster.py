@@ -263,4 +263,5 @@ def test_the_management_api_does_not_answer(trial_make):
     (warning,) = trial.warnings()
     assert f"127.0.0.1:{only.api}: " in warning and "watches" not in warning
     shown = trial.stack.ctl_run("show", trial.stack.coupon_make(1), "--json")
-    assert shown.returncode == 10 and f":{only.api}" in json.loads(shown.stdout)["rabbitmq"]["error"]
+    error = json.loads(shown.stdout)["rabbitmq"]["error"]
+    assert shown.returncode == 10 and f":{only.api}" in error
