@@ -1,6 +1,7 @@
 #include "admin/child.h"
 
 #include "common/check.h"
+#include "common/message/json.h"
 #include "common/program/couponctl.h"
 
 #include <errno.h>
@@ -28,9 +29,8 @@ struct channel {
 struct child {
 	struct children *children;
 	TAILQ_ENTRY(child) next;
-	struct child_task task; /* words, input and by are its own */
+	struct child_task task; /* request and by are its own */
 	int is_waiting;
-	int64_t err_lines_dropped;
 	pid_t pid; /* 0: it waits, or was not started */
 	int is_reaped, wait_status, start_error;
 	enum child_end end;
@@ -72,10 +72,7 @@ static void channel_close(struct channel *channel)
 
 static void child_free(struct child *child)
 {
-	for (const char *const *word = child->task.words; *word; word++)
-		free((void *)*word);
-	free((void *)child->task.words);
-	free((void *)child->task.input);
+	free((void *)child->task.request);
 	free((void *)child->task.by);
 	channel_close(&child->out);
 	channel_close(&child->err);
@@ -108,19 +105,9 @@ static void child_end_check(struct child *child)
 	TAILQ_REMOVE(&children->running, child, next);
 	lane_of(child)->running_n--;
 
-	if (child->err_lines_dropped > 0) {
-		char dropped[96];
-
-		snprintf(dropped, sizeof(dropped),
-			 "couponctl: warning: %lld earlier lines are left out\n",
-			 (long long)child->err_lines_dropped);
-		check(evbuffer_prepend(child->err.bytes, dropped, strlen(dropped)) == 0);
-	}
 	result.out_len = evbuffer_get_length(child->out.bytes);
 	check(evbuffer_add(child->out.bytes, "", 1) == 0);
-	check(evbuffer_add(child->err.bytes, "", 1) == 0);
 	result.out = (const char *)evbuffer_pullup(child->out.bytes, -1);
-	result.err = (const char *)evbuffer_pullup(child->err.bytes, -1);
 	if (!child->pid) {
 		result.status = child->start_error;
 	} else if (WIFEXITED(child->wait_status)) {
@@ -137,19 +124,6 @@ static void child_end_check(struct child *child)
 	waiting_start(children);
 }
 
-/* Drops the first lines as a whole: a part of one would say something else. */
-static void lines_drop(struct child *child, struct evbuffer *bytes, size_t bytes_max)
-{
-	while (evbuffer_get_length(bytes) > bytes_max) {
-		char *line = evbuffer_readln(bytes, NULL, EVBUFFER_EOL_LF);
-
-		if (!line)
-			evbuffer_drain(bytes, evbuffer_get_length(bytes) - bytes_max);
-		free(line);
-		child->err_lines_dropped++;
-	}
-}
-
 static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct channel *channel = data;
@@ -163,7 +137,7 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 	if (n <= 0)
 		channel_close(channel);
 	else if (len > bytes_max && channel == &child->err)
-		lines_drop(child, channel->bytes, bytes_max);
+		evbuffer_drain(channel->bytes, len - bytes_max);
 	else if (len > bytes_max)
 		child_stop(child, CHILD_WORDY);
 	child_end_check(child);
@@ -229,22 +203,21 @@ static void child_run(struct child *child)
 {
 	struct timeval timeout = { .tv_sec = child->task.timeout_ms / 1000,
 				   .tv_usec = child->task.timeout_ms % 1000 * 1000 };
-	const char *input = child->task.input;
+	static char *const words[] = { "couponctl", "--api", NULL };
+	const char *request = child->task.request;
+	size_t len = strlen(request);
 	int in = -1, out[2] = { -1, -1 }, err[2] = { -1, -1 }, error = 0;
 
 	if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))
 		error = errno;
-	if (!error && input) { /* a file in memory */
-		size_t len = strlen(input);
-
+	if (!error) {      /* a file in memory */
 		errno = 0; /* it stays so where only a part is written */
-		in = memfd_create("input", MFD_CLOEXEC);
-		if (in < 0 || pwrite(in, input, len, 0) != (ssize_t)len)
+		in = memfd_create("request", MFD_CLOEXEC);
+		if (in < 0 || pwrite(in, request, len, 0) != (ssize_t)len)
 			error = errno ? errno : EIO;
 	}
 	if (!error)
-		error = couponctl_spawn(&child->pid, (char *const *)child->task.words, in, out[1],
-					err[1]);
+		error = couponctl_spawn(&child->pid, words, in, out[1], err[1]);
 	if (in >= 0)
 		close(in);
 	if (out[1] >= 0)
@@ -318,9 +291,8 @@ struct child *child_start(struct children *children, const struct child_task *ta
 {
 	struct child_lane *lane = &children->lanes[task->changes];
 	int runs = has_place(children, lane);
-	size_t by_same_n = 0, words_n = 0;
+	size_t by_same_n = 0;
 	struct child *child;
-	const char **words;
 
 	if (children->is_drained)
 		return NULL;
@@ -331,15 +303,9 @@ struct child *child_start(struct children *children, const struct child_task *ta
 		      by_same_n >= children->limits.waiting_of_one_max))
 		return NULL;
 
-	while (task->words[words_n])
-		words_n++;
-	words = checked(calloc(words_n + 1, sizeof(*words)));
-	for (size_t i = 0; i < words_n; i++)
-		words[i] = checked(strdup(task->words[i]));
 	child = checked(calloc(1, sizeof(*child)));
 	child->task = *task;
-	child->task.words = words;
-	child->task.input = task->input ? checked(strdup(task->input)) : NULL;
+	child->task.request = checked(strdup(task->request));
 	child->task.by = checked(strdup(task->by));
 	child->children = children;
 	channel_init(&child->out, child, CHILD_OUT_BYTES_MAX);
@@ -386,6 +352,7 @@ const char *child_last_line(struct child *child)
 		;
 	snprintf(child->line, sizeof(child->line), "%.*s", len ? (int)(len - 1 - begin) : 0,
 		 text + begin);
+	json_text_mend(child->line); /* it may be cut within a character */
 	return child->line;
 }
 
@@ -427,7 +394,7 @@ void children_drain(struct children *children)
 
 void children_free(struct children *children)
 {
-	const struct child_result late = { .end = CHILD_LATE, .out = "", .err = "" };
+	const struct child_result late = { .end = CHILD_LATE, .out = "" };
 	struct child *child;
 
 	for (int i = 0; i < 2; i++)

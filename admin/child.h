@@ -1,5 +1,5 @@
 /*
- * Commands of couponctl, each in a process of its own: one that hangs is killed, and one that
+ * Requests of couponctl --api, each in a process of its own: one that hangs is killed, and one that
  * crashes takes nothing with it. Of a group so many run at once; further ones wait, up to a number.
  * Those that change something go first, and those that only look never take the last places: who
  * looks cannot keep a change from starting.
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define CHILD_OUT_BYTES_MAX (4 << 20) /* of standard output; a child that writes more is killed */
-#define CHILD_ERR_BYTES_MAX 65536     /* of standard error; further ones are dropped */
+#define CHILD_ERR_BYTES_MAX 65536     /* of standard error; earlier ones are dropped */
 
 struct child;
 struct children;
@@ -33,8 +33,8 @@ enum child_end {
 
 struct child_result {
 	enum child_end end;
-	int status;            /* the exit status; of CHILD_CRASHED the signal, else errno */
-	const char *out, *err; /* what it wrote, ended by a NUL; lent */
+	int status;      /* the exit status; of CHILD_CRASHED the signal, else errno */
+	const char *out; /* what it wrote to standard output, ended by a NUL; lent */
 	size_t out_len;
 };
 
@@ -66,11 +66,10 @@ struct child_counts {
 struct child_counts children_count(const struct children *children);
 
 struct child_task {
-	const char *const *words; /* ended by NULL; the first is the name of the program */
-	const char *input;        /* that it reads; NULL: none */
-	int64_t timeout_ms;       /* from when it runs; 0: it may take as long as it likes */
-	int changes;              /* it may change something */
-	const char *by;           /* whose it is */
+	const char *request; /* as JSON */
+	int64_t timeout_ms;  /* from when it runs; 0: it may take as long as it likes */
+	int changes;         /* it may change something */
+	const char *by;      /* whose it is */
 	/* Asked when its turn has come after it has waited; 0: it is not run, CHILD_REFUSED. */
 	int (*may_start)(void *context);
 	child_ended_fn *ended; /* called from the loop only, never from within child_start() */

@@ -66,16 +66,7 @@ static cJSON *schema_of(const struct option *option)
 		return types("object", NULL, option->takes_none);
 	if (strcmp(option->value, ARGS_MONEY) == 0)
 		return types("integer", "string", option->takes_none);
-	return types("string", option_takes_number(option) ? "number" : NULL, option->takes_none);
-}
-
-static const char *member_name(const struct option *option, char name[ROUTE_NAME_SIZE])
-{
-	snprintf(name, ROUTE_NAME_SIZE, "%s", option->name);
-	for (char *at = name; *at; at++)
-		if (*at == '-')
-			*at = '_';
-	return name;
+	return types("string", api_takes_number(option) ? "number" : NULL, option->takes_none);
 }
 
 /*
@@ -136,8 +127,7 @@ static void parameters_add(cJSON *operation, const struct route *route,
 								     ? "IfMatchNeeded"
 								     : "IfMatch"));
 		else if (route->method == EVHTTP_REQ_GET && route_has_member(route, command, o))
-			cJSON_AddItemToArray(list,
-					     parameter(member_name(o, name), o, schema_of(o)));
+			cJSON_AddItemToArray(list, parameter(api_member(o, name), o, schema_of(o)));
 	}
 	if (route->method == EVHTTP_REQ_POST)
 		cJSON_AddItemToArray(list, reference("parameters", "IdempotencyKey"));
@@ -173,7 +163,7 @@ static void body_add(cJSON *operation, const struct route *route, const struct c
 			continue;
 		one = schema_of(o);
 		about_add(one, o);
-		output_add(properties, member_name(o, name), one);
+		output_add(properties, api_member(o, name), one);
 	}
 	output_bool(schema, "additionalProperties", 0);
 	if (properties->child)

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/api_keys.h"
 #include "common/log/log.h"
+#include "common/message/json.h"
 #include "common/message/number.h"
 #include "ctl/output.h"
 
@@ -55,7 +56,7 @@ struct job {
 	int64_t id;
 	const struct route *route;
 	char *coupon;             /* NULL: it is about more than one */
-	char *key, *words;        /* Idempotency-Key, "": it has none; and what it is for */
+	char *key, *command;      /* Idempotency-Key, "": it has none; and what couponctl gets */
 	struct visitor visitor;   /* who has started it */
 	int64_t begin_ms, end_ms; /* wall clock; 0: it has not */
 	struct child *child;      /* NULL: it has ended */
@@ -146,7 +147,7 @@ static void on_closed(struct evhttp_connection *connection, void *context)
 }
 
 static void command_run(struct operations *operations, struct admin_request *request,
-			const struct route_match *match, const struct words *words,
+			const struct route_match *match, const char *command,
 			const struct auth_about *about)
 {
 	struct operation *operation = checked(calloc(1, sizeof(*operation)));
@@ -161,8 +162,7 @@ static void command_run(struct operations *operations, struct admin_request *req
 		operation->about.budget = checked(strdup(about->budget));
 	operation->child = child_start(operations->commands,
 				       &(struct child_task){
-					       .words = (const char *const *)words->list,
-					       .input = words->input,
+					       .request = command,
 					       .timeout_ms = operations->config->admin_timeout_ms,
 					       .changes = match->route->role == KEY_ROLE_ADMIN,
 					       .by = request->visitor.key,
@@ -187,7 +187,7 @@ static void job_free(struct job *job)
 	job->operations->jobs_n--;
 	free(job->coupon);
 	free(job->key);
-	free(job->words);
+	free(job->command);
 	free(job->result);
 	free(job);
 }
@@ -236,18 +236,15 @@ static void time_add(cJSON *object, const char *name, int64_t wall_ms)
 static cJSON *job_head_json(struct job *job)
 {
 	cJSON *object = output_object();
-	const char *line = job->child ? child_last_line(job->child) : "";
-	char *progress = words_translate(line, strlen(line));
 
 	output_id(object, "job", job->id);
 	output_text(object, "command", job->route->command);
 	output_text(object, "coupon", job->coupon);
 	output_text(object, "by", job->visitor.key);
 	output_text(object, "state", job_state(job));
-	output_text(object, "progress", progress);
+	output_text(object, "progress", job->child ? child_last_line(job->child) : NULL);
 	time_add(object, "begun_at", job->begin_ms);
 	time_add(object, "ended_at", job->end_ms);
-	free(progress);
 	return object;
 }
 
@@ -265,38 +262,30 @@ static cJSON *job_json(struct job *job)
  * is answered with that one, if it has the same words.
  */
 static void job_run(struct operations *operations, struct admin_request *request,
-		    const struct route_match *match, const struct words *words, const char *key)
+		    const struct route_match *match, const char *command, const char *key)
 {
 	const char *coupon = route_part(match, "coupon"), *visitor = request->visitor.key;
-	char location[64], number[NUMBER_SIZE], *text;
+	char location[64], number[NUMBER_SIZE];
 	struct job *job, *oldest = NULL;
-	size_t size;
-	FILE *out = checked(open_memstream(&text, &size));
 
-	for (size_t i = 0; i < words->n; i++)
-		fprintf(out, "%s\n", words->list[i]); /* no word contains the end of a line */
-	check(fclose(out) == 0);
 	TAILQ_FOREACH (job, &operations->jobs, next) {
 		if (*key && strcmp(job->key, key) == 0 && strcmp(job->visitor.key, visitor) == 0)
 			break;
 	}
-	if (job && strcmp(job->words, text) != 0) {
-		free(text);
+	if (job && strcmp(job->command, command) != 0) {
 		metrics_count_result(422);
 		request_refuse(request, 422,
 			       "Idempotency-Key was used for another job, and nothing was done: "
 			       "each job needs its own key");
 		return;
 	}
-	if (job) {
-		free(text);
+	if (job)
 		goto reply;
-	}
 
 	job = checked(calloc(1, sizeof(*job)));
 	job->operations = operations;
 	job->child = child_start(operations->job_commands,
-				 &(struct child_task){ .words = (const char *const *)words->list,
+				 &(struct child_task){ .request = command,
 						       .changes = match->route->role ==
 								  KEY_ROLE_ADMIN,
 						       .by = visitor,
@@ -304,13 +293,12 @@ static void job_run(struct operations *operations, struct admin_request *request
 						       .ended = on_job_ended,
 						       .context = job });
 	if (!job->child) {
-		free(text);
 		free(job);
 		metrics_count_result(503);
 		request_refuse(request, 503, "too many jobs run and wait: nothing was done");
 		return;
 	}
-	job->words = text;
+	job->command = checked(strdup(command));
 	job->key = checked(strdup(key));
 	job->id = ++operations->last_job;
 	job->route = match->route;
@@ -381,10 +369,10 @@ void jobs_answer(struct operations *operations, struct admin_request *request, c
 
 /* ---- requests */
 
-/* Reads the words of the command from the request. 0, or -1: the request is answered. */
-static int words_read(struct operations *operations, struct admin_request *request,
-		      const struct route_match *match, struct words *words,
-		      char key[COMMAND_KEY_MAX + 1])
+/* Makes the request of couponctl from that of the client. 0, or -1: the client is answered. */
+static int command_read(struct operations *operations, struct admin_request *request,
+			const struct route_match *match, struct command_request *command,
+			char key[COMMAND_KEY_MAX + 1])
 {
 	struct evkeyvalq parameters;
 	char version[REQUEST_VERSION_SIZE];
@@ -393,8 +381,8 @@ static int words_read(struct operations *operations, struct admin_request *reque
 	if (request_version(request, match->route->flags & ROUTE_NEEDS_VERSION, version) ||
 	    request_command_key(request, key))
 		return -1;
-	rc = words_begin(words, match, &request->visitor, *version ? version : NULL,
-			 *key ? key : NULL);
+	rc = command_request_begin(command, match, &request->visitor, *version ? version : NULL,
+				   *key ? key : NULL);
 	if (rc == 0 && request->changes) {
 		const cJSON *body;
 		int answered;
@@ -406,7 +394,7 @@ static int words_read(struct operations *operations, struct admin_request *reque
 		body = request_body(request, operations->arena, &answered);
 		if (answered)
 			return -1;
-		rc = words_of_body(words, match, body, *key ? key : NULL);
+		rc = command_request_body(command, match, body, *key ? key : NULL);
 	} else if (rc == 0) {
 		if (evbuffer_get_length(evhttp_request_get_input_buffer(request->http)) > 0) {
 			request_refuse(request, 400, "a body is not allowed with GET");
@@ -414,11 +402,11 @@ static int words_read(struct operations *operations, struct admin_request *reque
 		}
 		if (request_parameters(request, &parameters))
 			return -1;
-		rc = words_of_query(words, match, &parameters);
+		rc = command_request_query(command, match, &parameters);
 		evhttp_clear_headers(&parameters);
 	}
 	if (rc)
-		request_refuse(request, 400, words->why);
+		request_refuse(request, 400, command->why);
 	return rc;
 }
 
@@ -433,10 +421,11 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 		      const char *path)
 {
 	char key[COMMAND_KEY_MAX + 1];
-	struct words words = { 0 };
+	struct command_request command = { 0 };
 	struct route_match match;
 	struct auth_about about;
-	const char *budget;
+	const cJSON *budget;
+	char *text;
 
 	route_match(&match, evhttp_request_get_command(request->http), path);
 	if (!match.route)
@@ -464,22 +453,24 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 			       "the underscores of " KEY_PREFIX "ID_SECRET");
 		goto out;
 	}
-	if (words_read(operations, request, &match, &words, key))
+	if (command_read(operations, request, &match, &command, key))
 		goto out;
 
 	/* A member may name a budget beside the campaign of the path, and spend it. */
-	budget = words_option(&words, "budget");
-	if (budget) {
-		about.budget = budget;
+	budget = cJSON_GetObjectItemCaseSensitive(command.json, "budget");
+	if (budget) { /* null takes the campaign from any budget */
+		about.budget = cJSON_IsString(budget) ? budget->valuestring : "none";
 		if (!request_admit(request, operations->auth, match.route->role, &about))
 			goto out;
 	}
+	text = checked(json_write(command.json));
 	if (match.route->flags & ROUTE_JOB)
-		job_run(operations, request, &match, &words, key);
+		job_run(operations, request, &match, text, key);
 	else
-		command_run(operations, request, &match, &words, &about);
+		command_run(operations, request, &match, text, &about);
+	cJSON_free(text);
 out:
-	words_fini(&words);
+	command_request_fini(&command);
 	route_match_fini(&match);
 }
 

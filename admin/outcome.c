@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WARNING "couponctl: warning: "
-
 const char *problem_title(int status)
 {
 	static const struct {
@@ -60,80 +58,61 @@ char *problem_make(int status, const char *detail)
 	return text;
 }
 
-/* What couponctl says on standard error: its warnings, or all of it. NULL: nothing. */
-static cJSON *warnings_read(const char *text, int all)
+/* What couponctl --api has printed: see ctl/api.h. */
+struct answer_parts {
+	const char *members; /* objects with commas between them, as they were printed; lent */
+	size_t members_len;
+	const char *detail; /* NULL: none */
+	cJSON *root, *warnings;
+};
+
+/* 0, or -1: it has printed no answer. */
+static int answer_read(struct answer_parts *parts, const struct child_result *result)
 {
-	cJSON *array = NULL;
+	static const char begin[] = "{\"members\":[\n";
+	size_t len = result->out_len, begin_len = strlen(begin), end;
+	char *last;
 
-	while (*text) {
-		size_t len = strcspn(text, "\n");
-		int is_warning = strncmp(text, WARNING, strlen(WARNING)) == 0,
-		    is_progress = len > 2 && memcmp(text + len - 2, " %", 2) == 0;
-
-		if (is_warning || (all && len > 0 && !is_progress)) {
-			size_t skipped = is_warning ? strlen(WARNING) : 0;
-			char *sentence = words_translate(text + skipped, len - skipped);
-
-			if (!array)
-				array = cJSON_CreateArray();
-			cJSON_AddItemToArray(array, cJSON_CreateString(sentence));
-			free(sentence);
-		}
-		text += len + (text[len] == '\n');
-	}
-	return array;
+	memset(parts, 0, sizeof(*parts));
+	if (len < begin_len || memcmp(result->out, begin, begin_len) != 0)
+		return -1;
+	end = len - (result->out[len - 1] == '\n');
+	while (end > 0 && result->out[end - 1] != '\n')
+		end--;
+	if (end < begin_len)
+		return -1;
+	parts->members = result->out + begin_len;
+	parts->members_len = end - begin_len;
+	check(asprintf(&last, "{\"members\":[%s", result->out + end) > 0);
+	parts->root = cJSON_Parse(last);
+	free(last);
+	parts->detail = cJSON_GetStringValue(cJSON_GetObjectItem(parts->root, "detail"));
+	parts->warnings = cJSON_GetObjectItem(parts->root, "warnings");
+	return parts->warnings ? 0 : -1;
 }
 
-/* Whether it has said nothing but warnings: it has made its change. */
-static int has_only_warnings(const char *text)
+/* The answer of the API (malloc), or NULL: there are no members for it. */
+static char *answer_make(const struct route *route, const struct answer_parts *parts)
 {
-	cJSON *warnings = warnings_read(text, 0), *all = warnings_read(text, 1);
-	int is_only = cJSON_GetArraySize(all) == cJSON_GetArraySize(warnings);
+	size_t len = parts->members_len;
+	const char *members = parts->members;
+	cJSON *warnings = checked(cJSON_Duplicate(parts->warnings, 1));
+	char *list = NULL, *text = NULL;
 
+	if (parts->detail)
+		cJSON_AddItemToArray(warnings, checked(cJSON_CreateString(parts->detail)));
+	if (warnings->child)
+		list = checked(json_write(warnings));
 	cJSON_Delete(warnings);
-	cJSON_Delete(all);
-	return is_only;
-}
-
-/* What was printed, with the warnings (malloc), or NULL: it is no answer. */
-static char *answer_make(const struct route *route, const struct child_result *result)
-{
-	cJSON *warnings = warnings_read(result->err, result->status != CTL_DONE);
-	const char *printed = result->out;
-	size_t len = result->out_len;
-	char *text = NULL;
-
-	while (!route->list && len > 0 && printed[len - 1] == '\n')
-		len--;
-	if (route->list) { /* objects, one a line */
-		cJSON *object = output_object(), *list = checked(cJSON_CreateArray());
-
-		while (*printed) {
-			char *line;
-
-			len = strcspn(printed, "\n");
-			line = checked(strndup(printed, len));
-			cJSON_AddItemToArray(list, checked(cJSON_CreateRaw(line)));
-			free(line);
-			printed += len + (printed[len] == '\n');
-		}
-		output_add(object, route->list, list);
-		if (warnings)
-			output_add(object, "warnings", cJSON_Duplicate(warnings, 1));
-		text = checked(json_write(object));
-		cJSON_Delete(object);
-	} else if (len >= 2 && printed[0] == '{' && printed[len - 1] == '}') {
-		/* One object, as it was printed: numbers keep all their digits. */
-		char *list = warnings ? checked(json_write(warnings)) : NULL;
-
-		if (list)
-			check(asprintf(&text, "%.*s%s\"warnings\":%s}", (int)len - 1, printed,
-				       len > 2 ? "," : "", list) > 0);
-		else
-			text = checked(strndup(printed, len));
-		cJSON_free(list);
-	}
-	cJSON_Delete(warnings);
+	len -= len > 0 && members[len - 1] == '\n';
+	if (route->list)
+		check(asprintf(&text, "{\"%s\":[%.*s]%s%s}", route->list, (int)len, members,
+			       list ? ",\"warnings\":" : "", list ? list : "") > 0);
+	else if (len >= 2 && members[len - 1] == '}') /* one object, which gets a member */
+		check(asprintf(&text, "%.*s%s%s%s}", (int)len - 1, members,
+			       list && len > 2 ? "," : "", list ? "\"warnings\":" : "",
+			       list ? list : "") > 0);
+	cJSON_free(list);
 	return text;
 }
 
@@ -165,27 +144,24 @@ static int status_http(enum exit_status status)
 	return 500;
 }
 
-static char *failure_make(const struct route *route, const struct child_result *result, int *status)
+static char *failure_make(const struct route *route, const struct child_result *result,
+			  const struct answer_parts *parts, int *status)
 {
-	const char *err = result->err;
-	size_t len = strlen(err), begin;
+	const cJSON *last;
 	char *sentence, *problem;
 
 	*status = 500;
 	switch (result->end) {
 	case CHILD_EXITED:
 		*status = status_http((enum exit_status)result->status);
-		/* The last line is the reason, in the words of this API. */
-		while (len > 0 && err[len - 1] == '\n')
-			len--;
-		for (begin = len; begin > 0 && err[begin - 1] != '\n'; begin--)
-			;
-		sentence = words_translate(err + begin, len - begin);
-		if (!*sentence) {
-			free(sentence);
+		last = cJSON_GetArrayItem(parts->warnings, cJSON_GetArraySize(parts->warnings) - 1);
+		if (parts->detail)
+			sentence = strdup(parts->detail);
+		else if (last)
+			sentence = strdup(last->valuestring);
+		else
 			check(asprintf(&sentence, "the command has ended with exit status %d",
 				       result->status) > 0);
-		}
 		break;
 	case CHILD_LATE:
 		*status = 504;
@@ -240,25 +216,27 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 		[CTL_AWAY] = ROUTE_PARTIAL,
 		[CTL_UNKNOWN] = 0,
 	};
-	int is_done = result->end == CHILD_EXITED &&
+	struct answer_parts parts;
+	int is_read = answer_read(&parts, result) == 0 && result->end == CHILD_EXITED;
+	/* With nothing but warnings it has made its change. */
+	int is_done = is_read &&
 		      (result->status == CTL_DONE ||
-		       ((result->status == CTL_NOT_IN_REDIS ||
-			 (result->status == CTL_UNKNOWN && *result->err)) &&
-			has_only_warnings(result->err)));
-	int is_answered = result->end == CHILD_EXITED && result->out_len > 0 &&
-			  result->status <= CTL_UNKNOWN &&
+		       (result->status == CTL_NOT_IN_REDIS && !parts.detail) ||
+		       (result->status == CTL_UNKNOWN && !parts.detail && parts.warnings->child));
+	int is_answered = is_read && result->status <= CTL_UNKNOWN &&
 			  route->flags & (unsigned)answers[result->status];
 	char *text = NULL;
 	const cJSON *number;
 	cJSON *root;
 
 	*version = 0;
-	if (is_done || is_answered)
-		text = answer_make(route, result);
+	if (is_done || (is_answered && parts.members_len > 0))
+		text = answer_make(route, &parts);
 	root = text ? cJSON_Parse(text) : NULL; /* one that failed may have printed a part */
 	if (!root) {
 		free(text);
-		return failure_make(route, result, status);
+		text = failure_make(route, result, &parts, status);
+		goto out;
 	}
 	number = cJSON_GetObjectItemCaseSensitive(root, "version");
 	if (!number)
@@ -268,5 +246,7 @@ char *outcome_make(const struct route *route, const struct child_result *result,
 		*version = (int64_t)number->valuedouble;
 	*status = route->made ? 201 : 200;
 	cJSON_Delete(root);
+out:
+	cJSON_Delete(parts.root);
 	return text;
 }

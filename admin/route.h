@@ -1,19 +1,17 @@
 /*
- * The operations of /admin/v1, each a command of couponctl: which of them a request is for, and the
- * words of its command.
+ * The operations of /admin/v1, each a command of couponctl: which of them a request is for, and
+ * what couponctl --api gets for it.
  *
  *	PATCH /campaigns/1001 {"name":"Noon"}, If-Match: "3"
- *	couponctl edit --json --by=3k9v0d7xqa 1001 --version=3 --name=Noon
+ *	{"command":"edit","arguments":["1001"],"by":"3k9v0d7xqa","version":"3","name":"Noon"}
  *
  * Which members there are is told by the table of options of the command. Not among them are what
- * the program itself gives, and what names files. null is the word `none`, a list is joined by
- * commas, and of yes|no true is the first. An amount is an integer in the smallest unit, and is
- * passed on as one: "amount_off":700 is --amount-off=minor:700, where people write 7.00.
+ * the program itself gives, and what names files.
  */
 #pragma once
 
 #include "admin/auth.h"
-#include "ctl/args.h"
+#include "ctl/api.h"
 
 #include <cjson/cJSON.h>
 #include <event2/http.h>
@@ -37,7 +35,8 @@ struct route {
 	const char *list; /* the member with the objects that are printed; NULL: it is one object */
 	const char *made; /* it makes something, whose id is in this member */
 	const char *count; /* --count, where none is given */
-	const char *word;  /* one more of the command */
+	/* One more option of the command, and its value; NULL: it is a switch. */
+	const char *option, *value;
 	/*
 	 * The command reads a file, which has a line for each text of a list in the body: an object
 	 * with this member. The list has its name and an s.
@@ -71,43 +70,28 @@ cJSON *openapi_json(void);
 /* The next name in braces, without them, at or after `*path`, which moves on. 0: there is none. */
 size_t route_part_next(const char **path, const char **name);
 
-/* The option that has chosen this mode of a command; NULL: it is none. */
-const struct option *route_mode(const struct command *command);
 /* Whether the option is a member of requests of this route. */
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option);
-/* Whether its value may be a number of JSON, beside a text. */
-int option_takes_number(const struct option *option);
 #define ROUTE_NAME_SIZE 32
 /* The name of the argument that is a member; 0: none is. `*is_list`: there may be several. */
 int route_argument(const struct route *route, const struct command *command,
 		   char name[ROUTE_NAME_SIZE], int *is_list);
 
-/* The words of a command, ended by NULL. All zero at first. */
-struct words {
-	char **list;
-	size_t n, size;
-	char *input;   /* of the command; NULL: none */
-	char why[256]; /* what a request cannot have */
+/* A request of couponctl --api (ctl/api.h). All zero at first. */
+struct command_request {
+	cJSON *json, *arguments;
+	char why[API_WHY_SIZE]; /* why the request of the client cannot become one */
 };
 
-void words_fini(struct words *words);
 /*
  * What comes before the members. `version` NULL: none is given; `key`, that of Idempotency-Key: the
  * same. Each 0, or -1 and `why`.
  */
-int words_begin(struct words *words, const struct route_match *match, const struct visitor *visitor,
-		const char *version, const char *key);
-int words_of_query(struct words *words, const struct route_match *match,
-		   const struct evkeyvalq *query);
-int words_of_body(struct words *words, const struct route_match *match, const cJSON *body,
-		  const char *key);
-
-/* The value of the option, as the words have it; NULL: they have not. */
-const char *words_option(const struct words *words, const char *name);
-
-/*
- * What couponctl says on standard error, without the name of the program, in the words of this API:
- * --valid-days is valid_days (malloc).
- */
-char *words_translate(const char *text, size_t len);
+int command_request_begin(struct command_request *request, const struct route_match *match,
+			  const struct visitor *visitor, const char *version, const char *key);
+int command_request_query(struct command_request *request, const struct route_match *match,
+			  const struct evkeyvalq *query);
+int command_request_body(struct command_request *request, const struct route_match *match,
+			 const cJSON *body, const char *key);
+void command_request_fini(struct command_request *request);

@@ -18,8 +18,8 @@ ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", .list = "history")
 ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", .list = "curve")
 ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", .list = "recent")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list")
-ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", .word = "--format=jsonl",
-      .input = "code", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", .option = "format",
+      .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/sets", ADMIN, "codes generate")
 ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes generate --word")
 ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", .flags = ROUTE_VERDICT)
@@ -31,7 +31,7 @@ ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit",
       .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL)
 ROUTE(POST, "/campaigns/{coupon}/rebuild", ADMIN, "rebuild", .list = "rebuild", .flags = ROUTE_JOB)
 ROUTE(POST, "/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL,
-      .word = "--all")
+      .option = "all")
 ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", .list = "receives")
 ROUTE(GET, "/receives/{receive}", MONITOR, "status", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
@@ -44,7 +44,8 @@ ROUTE(POST, "/receives/{receive}/release", ADMIN, "receive release", .flags = RO
 ROUTE(POST, "/receives/{receive}/rollback", ADMIN, "receive rollback", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/codes/{code}", MONITOR, "codes show")
 ROUTE(POST, "/codes/revoke", ADMIN, "codes revoke", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", .list = "codes", .word = "--format=jsonl")
+ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", .list = "codes", .option = "format",
+      .value = "jsonl")
 ROUTE(POST, "/sets/{set}/revoke", ADMIN, "codes revoke")
 ROUTE(GET, "/webhooks", MONITOR, "webhook list", .list = "webhooks")
 ROUTE(POST, "/webhooks", ADMIN, "webhook create", .made = "webhook")

@@ -1,10 +1,12 @@
 #include "ctl/args.h"
 
 #include "codes/form.h"
+#include "common/array.h"
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "ctl/say.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,10 +20,8 @@
 int text_is_plain(const char *text, size_t len)
 {
 	char *copy = checked(strndup(text, len));
-	int is_plain;
+	int is_plain = strlen(copy) == len && json_text_is_valid(copy);
 
-	json_text_mend(copy);
-	is_plain = strlen(copy) == len && memcmp(copy, text, len) == 0;
 	free(copy);
 	for (size_t i = 0; i < len && is_plain; i++)
 		is_plain = !log_control_len(text + i, len - i);
@@ -42,26 +42,14 @@ void text_print_plain(const char *text, size_t len, FILE *out)
 	}
 }
 
-/* A value may come from somewhere else: it must not write a line of its own to a terminal. */
 void args_fail(const char *format, ...)
 {
-	char *text;
 	va_list list;
 
 	va_start(list, format);
-	check(vasprintf(&text, format, list) >= 0);
+	say_list(format, list, 0);
 	va_end(list);
-	fprintf(stderr, "%s: ", log_program_name());
-	text_print_plain(text, strlen(text), stderr);
-	fputc('\n', stderr);
-	free(text);
 	exit(CTL_INVALID);
-}
-
-/* What precedes the name of the command on a command line. */
-static const char *before(const struct command *command)
-{
-	return strcmp(command->name, log_program_name()) == 0 ? "" : "couponctl ";
 }
 
 /*
@@ -127,6 +115,25 @@ const struct command *args_mode(const struct command *command, int argc, char **
 	return command;
 }
 
+void args_option(struct args *args, const struct option *option, const char *value)
+{
+	int i = option_find(args->command, option->name, strlen(option->name));
+
+	if (args->values[i])
+		args_fail("%s is given twice", say_option(option->name));
+	args->values[i] = value;
+	if (!option->value)
+		return;
+	/*
+	 * JSON may have lines, a pasted word the end of its line, and a file any name. What reads
+	 * an id names the wrong byte.
+	 */
+	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0 &&
+	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0 &&
+	    strcmp(option->value, "WORD") != 0)
+		text_check(say_option(option->name), value);
+}
+
 /* Takes the option in argv[0]. Returns how many words it used. */
 static int option_take(struct args *args, int argc, char **argv)
 {
@@ -134,37 +141,20 @@ static int option_take(struct args *args, int argc, char **argv)
 	size_t len = strcspn(name, "=");
 	int i = option_find(args->command, name, len);
 	const struct option *option;
-	char what[40];
 
 	if (i < 0)
-		args_fail("%s has no option %s; see %s%s --help", args->command->name, argv[0],
-			  before(args->command), args->command->name);
+		args_fail("%s has no option %s%s", args->command->name, argv[0],
+			  say_help(args->command->name));
 	option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
-	if (args->values[i])
-		args_fail("--%s is given twice", option->name);
-	if (!option->value) {
-		if (name[len])
-			args_fail("--%s takes no value", option->name);
-		args->values[i] = "";
-		return 1;
-	}
-	if (!name[len] && argc < 2)
-		args_fail("--%s needs a value: %s", option->name, option->help);
-	args->values[i] = name[len] ? name + len + 1 : argv[1];
-	/*
-	 * JSON may have lines, a pasted word the end of its line, and a file any name. What reads
-	 * an id names the wrong byte.
-	 */
-	if (strcmp(option->value, "FILE") != 0 && strcmp(option->value, "JSON") != 0 &&
-	    strcmp(option->value, "ID") != 0 && strcmp(option->value, "USER") != 0 &&
-	    strcmp(option->value, "WORD") != 0) {
-		snprintf(what, sizeof(what), "--%s", option->name);
-		text_check(what, args->values[i]);
-	}
-	return name[len] ? 1 : 2;
+	if (!option->value && name[len])
+		args_fail("%s takes no value", say_option(option->name));
+	if (option->value && !name[len] && argc < 2)
+		args_fail("%s needs a value: %s", say_option(option->name), option->help);
+	args_option(args, option, !option->value ? "" : name[len] ? name + len + 1 : argv[1]);
+	return option->value && !name[len] ? 2 : 1;
 }
 
-static void argument_take(struct args *args, char *word)
+void args_argument(struct args *args, char *word)
 {
 	const struct command *command = args->command;
 	const char *name = command->argument;
@@ -192,17 +182,40 @@ static void argument_take(struct args *args, char *word)
 	if (!strstr(name, "FILE"))
 		text_check(name, copy);
 	free(copy);
+	args->arguments = array_room(args->arguments, (size_t)args->arguments_n,
+				     &args->arguments_size, sizeof(*args->arguments));
 	args->arguments[args->arguments_n++] = word;
 	args->argument = args->arguments[0];
 }
 
-void args_read(struct args *args, const struct command *command, int argc, char **argv)
+void args_begin(struct args *args, const struct command *command)
 {
-	const char *missing = command->argument;
-
 	memset(args, 0, sizeof(*args));
 	args->command = command;
-	args->arguments = argv; /* those behind it have been read */
+}
+
+void args_json(struct args *args)
+{
+	args->values[ARGS_OPTIONS_MAX] = "";
+}
+
+void args_end(struct args *args)
+{
+	const char *missing = args->command->argument;
+
+	/* The name of the first missing argument follows as many spaces as there are arguments. */
+	if (!missing || missing[0] == '[')
+		return;
+	for (int i = 0; i < args->arguments_n && missing; i++)
+		missing = strchr(missing, ' ') ? strchr(missing, ' ') + 1 : NULL;
+	if (missing)
+		args_fail("%s needs %s%s", args->command->name, missing,
+			  say_help(args->command->name));
+}
+
+void args_read(struct args *args, const struct command *command, int argc, char **argv)
+{
+	args_begin(args, command);
 	while (argc > 0) {
 		int used = 1;
 
@@ -213,19 +226,11 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 		if (strncmp(argv[0], "--", 2) == 0)
 			used = option_take(args, argc, argv);
 		else
-			argument_take(args, argv[0]);
+			args_argument(args, argv[0]);
 		argc -= used;
 		argv += used;
 	}
-
-	/* The name of the first missing argument follows as many spaces as there are arguments. */
-	if (!missing || missing[0] == '[')
-		return;
-	for (int i = 0; i < args->arguments_n && missing; i++)
-		missing = strchr(missing, ' ') ? strchr(missing, ' ') + 1 : NULL;
-	if (missing)
-		args_fail("%s needs %s; see %s%s --help", command->name, missing, before(command),
-			  command->name);
+	args_end(args);
 }
 
 void args_options_print(const struct command *command, FILE *out)
@@ -281,8 +286,8 @@ const char *args_required(const struct args *args, const char *name)
 	const char *value = args_text(args, name);
 
 	if (!value)
-		args_fail("%s needs --%s; see %s%s --help", args->command->name, name,
-			  before(args->command), args->command->name);
+		args_fail("%s needs %s%s", args->command->name, say_option(name),
+			  say_help(args->command->name));
 	return value;
 }
 
@@ -291,7 +296,8 @@ const char *args_bytes(const struct args *args, const char *name, size_t most)
 	const char *value = args_text(args, name);
 
 	if (value && (!*value || strlen(value) > most))
-		args_fail("--%s is \"%s\": allowed are 1 to %zu bytes", name, value, most);
+		args_fail("%s is \"%s\": allowed are 1 to %zu bytes", say_option(name), value,
+			  most);
 	return value;
 }
 
@@ -310,8 +316,8 @@ int64_t args_number(const struct args *args, const char *name, int64_t least, in
 	digits = value + (*value == '-');
 	if (errno || !isdigit((unsigned char)*digits) || (*digits == '0' && digits[1]) || *end ||
 	    number < least || number > most)
-		args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld", name, value,
-			  (long long)least, (long long)most);
+		args_fail("%s is \"%s\": allowed is an integer from %lld to %lld", say_option(name),
+			  value, (long long)least, (long long)most);
 	return number;
 }
 
@@ -336,8 +342,8 @@ int64_t args_duration_s(const struct args *args, const char *name, int most_days
 	unit = *end && !end[1] ? strchr(units, *end) : NULL;
 	if (errno || !isdigit((unsigned char)*text) || !unit || number > most_s ||
 	    number * seconds_of[unit - units] > most_s)
-		args_fail("--%s is \"%s\": allowed is a duration in s, m, h or d, from 0s to %dd",
-			  name, text, most_days);
+		args_fail("%s is \"%s\": allowed is a duration in s, m, h or d, from 0s to %dd",
+			  say_option(name), text, most_days);
 	return number * seconds_of[unit - units];
 }
 
@@ -368,19 +374,20 @@ int64_t args_money(const struct args *args, const char *name, const char *curren
 
 	if (minor) {
 		if (number_parse(minor, JSON_INTEGER_MAX, &units) || units < least)
-			args_fail("--%s is \"%s\": allowed is an integer from %lld to %lld, in the "
+			args_fail("%s is \"%s\": allowed is an integer from %lld to %lld, in the "
 				  "smallest unit of the currency",
-				  name, minor, (long long)least, (long long)JSON_INTEGER_MAX);
+				  say_option(name), minor, (long long)least,
+				  (long long)JSON_INTEGER_MAX);
 		return units;
 	}
 	if (!currency)
-		args_fail("--%s is \"%s\": an amount needs --currency", name, text);
+		args_fail("%s is \"%s\": an amount needs --currency", say_option(name), text);
 	if (money_digits(currency) > 0)
 		snprintf(digits, sizeof(digits),
 			 "with %d digits after the point, or without a point",
 			 money_digits(currency));
 	if (money_parse(text, currency, &units) || units < least)
-		args_fail("--%s is \"%s\": allowed is %s to %s %s, %s", name, text,
+		args_fail("%s is \"%s\": allowed is %s to %s %s, %s", say_option(name), text,
 			  money_text(least, currency, least_text),
 			  money_text(JSON_INTEGER_MAX, currency, most_text), currency, digits);
 	return units;
@@ -409,10 +416,7 @@ static int64_t id_read(const char *what, const char *value)
 
 int64_t args_id(const struct args *args, const char *name)
 {
-	char what[40];
-
-	snprintf(what, sizeof(what), "--%s", name);
-	return id_read(what, args_text(args, name));
+	return id_read(say_option(name), args_text(args, name));
 }
 
 int64_t args_id_argument(const struct args *args)
@@ -436,7 +440,7 @@ int args_choice(const struct args *args, const char *name, const char *const *wo
 			 words[i]);
 	}
 	if (value)
-		args_fail("--%s is \"%s\": allowed are %s", name, value, allowed);
+		args_fail("%s is \"%s\": allowed are %s", say_option(name), value, allowed);
 	return fallback;
 }
 

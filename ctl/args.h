@@ -104,8 +104,9 @@ struct command {
 struct args {
 	const struct command *command;
 	const char *argument; /* the first one; NULL: not given */
-	char **arguments;     /* all of them, in the words that were read */
+	char **arguments;     /* all of them */
 	int arguments_n;
+	size_t arguments_size;
 	const char *values[ARGS_OPTIONS_MAX + 1]; /* the last one is of --json */
 	char **words; /* the words after --, ended by NULL; NULL: there was no -- */
 };
@@ -124,8 +125,13 @@ _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 
  */
 void args_ask(const struct args *args, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* Reads argv[0…argc-1], the words after the command's name. */
+/* Reads argv[0…argc-1], the words after the command's name: all of what follows. */
 void args_read(struct args *args, const struct command *command, int argc, char **argv);
+void args_begin(struct args *args, const struct command *command);
+void args_option(struct args *args, const struct option *option, const char *value);
+void args_argument(struct args *args, char *word);
+void args_json(struct args *args); /* as --json does */
+void args_end(struct args *args);
 
 /* Whether the word is an option of the command whose value is the next word, whatever that is. */
 int args_takes_value(const struct command *command, const char *word);
@@ -153,8 +159,8 @@ int64_t args_duration_s(const struct args *args, const char *name, int most_days
 const char *args_currency(const struct args *args);
 /*
  * An amount in the smallest unit of the currency, at least `least`; the option must be given.
- * People write 7.00. coupon-admin writes an integer in the smallest unit after ARGS_MINOR: then the
- * currency may be NULL.
+ * People write 7.00. A request of --api has an integer in the smallest unit, which is read from
+ * behind ARGS_MINOR: then the currency may be NULL.
  */
 #define ARGS_MONEY "AMOUNT" /* the `value` of such an option */
 #define ARGS_MINOR "minor:"

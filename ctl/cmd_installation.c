@@ -2,6 +2,7 @@
 #include "common/changes.h"
 #include "common/log/log.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -127,7 +128,7 @@ static int events_run(struct ctl *ctl)
 		   "workers' relays     {relays}\n",
 		   args_has(&ctl->args, "json"));
 	if (waiting > allowed)
-		fputs("couponctl: more events wait than COUPON_EVENT_LOG_MAX allows\n", stderr);
+		say("more events wait than COUPON_EVENT_LOG_MAX allows");
 	PQclear(lag);
 	db_close(db);
 	return waiting > allowed ? CTL_FAILED : CTL_DONE;

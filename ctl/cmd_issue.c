@@ -9,6 +9,7 @@
 #include "common/message/json.h"
 #include "common/message/receive.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 
 #include <stdio.h>
@@ -76,16 +77,15 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 	if (code < answer_code(ANSWER_BUSY)) {
 		status = code == answer_code(ANSWER_OK) ? CTL_DONE : CTL_FAILED;
 	} else if (code == answer_code(ANSWER_KEY_REUSED)) {
-		fprintf(stderr, "couponctl: %s\n", message ? message : "");
+		say("%s", message ? message : "");
 		status = CTL_KEY_REUSED;
 	} else {
-		fprintf(stderr, "couponctl: %s: %s%s\n", answer ? answer : "",
-			message ? message : "",
-			code == answer_code(ANSWER_UNAUTHORIZED)
-				? ": the gateway needs an API key or a token in COUPON_GATEWAY_KEY"
-			: code == answer_code(ANSWER_FORBIDDEN)
-				? ": COUPON_GATEWAY_KEY has no right to do this"
-				: "");
+		say("%s: %s%s", answer ? answer : "", message ? message : "",
+		    code == answer_code(ANSWER_UNAUTHORIZED)
+			    ? ": the gateway needs an API key or a token in COUPON_GATEWAY_KEY"
+		    : code == answer_code(ANSWER_FORBIDDEN)
+			    ? ": COUPON_GATEWAY_KEY has no right to do this"
+			    : "");
 		status = code == answer_code(ANSWER_UNKNOWN)      ? CTL_UNKNOWN
 			 : code < answer_code(ANSWER_BAD_REQUEST) ? CTL_AWAY
 								  : CTL_FAILED;

@@ -11,6 +11,7 @@
 #include "common/message/number.h"
 #include "ctl/output.h"
 #include "ctl/recover/recover_keys.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -79,10 +80,9 @@ static int change_end(struct db *db, struct redis_client *redis, const char *why
 	int status = 0;
 
 	if (why)
-		fprintf(stderr,
-			"couponctl: warning: PostgreSQL has the change, but Redis could not be "
-			"told: %s; a keeper will do it\n",
-			why);
+		say_warning("PostgreSQL has the change, but Redis could not be "
+			    "told: %s; a keeper will do it",
+			    why);
 	else if (is_waited)
 		status = store_gateways_wait(db, redis, STORE_NEWS_KEYS);
 	redis_client_free(redis);
@@ -154,10 +154,9 @@ static int done_before(struct db *db, const struct ctl *ctl)
 		return 0;
 	id = cJSON_GetStringValue(cJSON_GetObjectItem(before, "key"));
 	output_made("key %s was made before", id);
-	fprintf(stderr,
-		"couponctl: warning: key %s was printed before, and its secret is stored nowhere: "
-		"couponctl key rotate %s gives it another one\n",
-		id, id);
+	say_warning("key %s was printed before, and its secret is stored nowhere: "
+		    "couponctl key rotate %s gives it another one",
+		    id, id);
 	output_say(before, "{key}\n", args_has(&ctl->args, "json"));
 	return 1;
 }
@@ -359,11 +358,10 @@ static int revoke_run(struct ctl *ctl)
 		db_run(db, "COMMIT");
 		n = counts.created + counts.changed + counts.revoked;
 		if (n > 0 || counts.ahead > 0)
-			fprintf(stderr,
-				"couponctl: warning: PostgreSQL was put back to an earlier moment: "
-				"%lld keys were brought back from Redis; run couponctl recover "
-				"--all\n",
-				(long long)n);
+			say_warning("PostgreSQL was put back to an earlier moment: "
+				    "%lld keys were brought back from Redis; run couponctl recover "
+				    "--all",
+				    (long long)n);
 	}
 	PQclear(row);
 

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/ctl.h"
+#include "ctl/say.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +70,7 @@ static int words_run(char **words)
 			_exit(STATUS_NOT_EXECUTABLE); /* the parent died before */
 		execvp(words[0], words);
 		is_missing = errno == ENOENT;
-		fprintf(stderr, "couponctl: %s: %s\n", words[0], strerror(errno));
+		say("%s: %s", words[0], strerror(errno));
 		_exit(is_missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
 	}
 
@@ -88,7 +89,7 @@ static int words_run(char **words)
 static void on_lost(void *context, const char *name)
 {
 	(void)context;
-	fprintf(stderr, "couponctl: the lock \"%s\" is lost: the command gets SIGTERM\n", name);
+	say("the lock \"%s\" is lost: the command gets SIGTERM", name);
 	kill(getpid(), LOST);
 }
 
@@ -107,11 +108,11 @@ static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
 	case LOCK_SKIPPED:
 		return STATUS_SKIPPED;
 	case LOCK_FAILED:
-		fprintf(stderr, "couponctl: the lock \"%s\" is taken\n", ctl->args.argument);
+		say("the lock \"%s\" is taken", ctl->args.argument);
 		return STATUS_FAILED;
 	case LOCK_UNREACHABLE:
 	case LOCK_REFUSED:
-		fprintf(stderr, "couponctl: %s\n", lock_error(owner));
+		say("%s", lock_error(owner));
 		return STATUS_UNAVAILABLE;
 	}
 
@@ -125,8 +126,8 @@ static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
 		return status;
 	if (!is_held || !lock_error(owner)[0])
 		return STATUS_LOST;
-	fprintf(stderr, "couponctl: the lock \"%s\" is free at the end of its lease: %s\n",
-		ctl->args.argument, lock_error(owner));
+	say("the lock \"%s\" is free at the end of its lease: %s", ctl->args.argument,
+	    lock_error(owner));
 	return status;
 }
 
@@ -170,7 +171,7 @@ static int lock_run(struct ctl *ctl)
 		options.wait_ms = 0;
 	}
 	if (!args->words || !args->words[0])
-		args_fail("lock needs -- and a command; see couponctl lock --help");
+		args_fail("lock needs -- and a command%s", say_help("lock"));
 	owner = lock_owner_new(backend, urls[backend], on_lost, NULL);
 	if (!owner)
 		args_fail("--backend is \"zookeeper\": this build has no ZooKeeper support; build "

@@ -10,6 +10,7 @@
 #include "common/message/receive.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -129,8 +130,8 @@ static int void_run(struct ctl *ctl)
 	redis_client_free(voiding.redis);
 	db_close(voiding.db);
 	if (voiding.not_in_redis_n > 0)
-		fprintf(stderr, "couponctl: warning: recorded, but Redis could not be updated: a "
-				"keeper will update it, or run this command again\n");
+		say_warning("recorded, but Redis could not be updated: a "
+			    "keeper will update it, or run this command again");
 	if (voiding.not_voided_n > 0)
 		return CTL_REFUSED;
 	return voiding.not_in_redis_n > 0 ? CTL_NOT_IN_REDIS : CTL_DONE;

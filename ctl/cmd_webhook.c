@@ -7,6 +7,7 @@
 #include "common/log/log.h"
 #include "common/message/receive.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
 #include "embed.h"
@@ -103,9 +104,8 @@ static int done_before(struct db *db, const struct ctl *ctl, const char *templat
 	if (!before)
 		return 0;
 	if (cJSON_HasObjectItem(before, "secret") && !args_has(&ctl->args, "secret-file"))
-		fprintf(stderr,
-			"couponctl: warning: the secret was printed before, and is not printed "
-			"again: couponctl webhook rotate makes another one\n");
+		say_warning("the secret was printed before, and is not printed "
+			    "again: couponctl webhook rotate makes another one");
 	if (template)
 		output_say(before, template, args_has(&ctl->args, "json"));
 	else
@@ -292,10 +292,9 @@ static int resend_run(struct ctl *ctl)
 	db_do(db, sql_query_webhook_wake);
 	db_close(db);
 	if (strcmp(column_text(hook, 0, "state"), "disabled") == 0)
-		fprintf(stderr,
-			"couponctl: warning: webhook %lld is disabled: they are sent once it is "
-			"enabled\n",
-			(long long)webhook);
+		say_warning("webhook %lld is disabled: they are sent once it is "
+			    "enabled",
+			    (long long)webhook);
 	output_say(object, RESENT_TEMPLATE, args_has(&ctl->args, "json"));
 	PQclear(rows);
 	PQclear(hook);

@@ -61,7 +61,8 @@ const struct command *command_find(const char *name)
 
 void commands_help_print(FILE *out)
 {
-	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --version\n\nCommands:\n",
+	fputs("Usage: couponctl COMMAND [ARGUMENTS]\n       couponctl --api\n       couponctl "
+	      "--version\n\nCommands:\n",
 	      out);
 	for (const struct command *const *one = ctl_commands; *one; one++)
 		fprintf(out, "  %-12s %-9s %s\n", (*one)->name,

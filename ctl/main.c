@@ -1,7 +1,9 @@
 /* couponctl: the operator's tool. Finds the command by its name and runs it. */
 #include "common/log/log.h"
 #include "common/program/program.h"
+#include "ctl/api.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 
 #include <signal.h>
@@ -50,8 +52,8 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 		while (*sub && strcmp((*sub)->name + begin, argv[1]) != 0)
 			sub++;
 		if (!*sub)
-			args_fail("%s has no command \"%s\"; see couponctl %s --help",
-				  command->name, argv[1], command->name);
+			args_fail("%s has no command \"%s\"%s", command->name, argv[1],
+				  say_help(command->name));
 		command = *sub;
 		used = 2;
 	}
@@ -69,8 +71,7 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 		return 0;
 	}
 	if (command->subcommands)
-		args_fail("%s needs a command; see couponctl %s --help", command->name,
-			  command->name);
+		args_fail("%s needs a command%s", command->name, say_help(command->name));
 	args_read(&ctl->args, command, argc - used, argv + used);
 	return command->run(ctl);
 }
@@ -78,7 +79,7 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static struct ctl ctl; /* lives as long as the process, however it ends */
-	int status;
+	int is_api = argc > 1 && strcmp(argv[1], "--api") == 0, status;
 
 	program_begin();
 	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
@@ -87,18 +88,26 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	log_init("couponctl", LOG_LEVEL_WARN, 0);
+	if (is_api) {
+		api_begin();
+		argc--;
+		argv++;
+	}
 	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv, is_option_with_value);
 	config_log(&ctl.config, "couponctl");
-	if (argc < 2) {
+	if (is_api && argc > 1)
+		args_fail("this mode takes settings only, but got \"%s\"", argv[1]);
+	if (argc < 2 && !is_api) {
 		commands_help_print(stderr);
 		return CTL_INVALID;
 	}
-	if (is_help(argv[1])) {
+	if (!is_api && is_help(argv[1])) {
 		commands_help_print(stdout);
 		return 0;
 	}
 	program_trust_stores(&ctl.config);
-	status = output_end(command_run(&ctl, argc - 1, argv + 1), store_is_recorded());
+	status = is_api ? api_run(&ctl) : command_run(&ctl, argc - 1, argv + 1);
+	status = output_end(status, store_is_recorded());
 	config_free(&ctl.config);
 	return status;
 }

@@ -6,6 +6,7 @@
 #include "common/message/number.h"
 #include "ctl/ctl.h"
 #include "ctl/money.h"
+#include "ctl/say.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -379,7 +380,8 @@ void progress_show(struct progress *progress, const char *what, int64_t done, in
 		fprintf(stderr, "\rcouponctl: %s [%.*s%*s] %3d %%", progress->what, filled, full,
 			BAR_WIDTH - filled, "", percent);
 	else
-		fprintf(stderr, "couponctl: %s: %d %%\n", what, percent);
+		fprintf(stderr, "%s%s: %d %%\n", say_is_collected() ? "" : "couponctl: ", what,
+			percent);
 }
 
 void progress_hide(struct progress *progress)

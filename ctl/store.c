@@ -8,6 +8,7 @@
 #include "coupon/copies.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "embed.h"
 
 #include <errno.h>
@@ -690,15 +691,13 @@ int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_ne
 	if (more >= 0 && !*places)
 		return 0;
 	if (more < 0)
-		fprintf(stderr,
-			"couponctl: warning: the change is made, but it is unknown whether all "
-			"gateways know it: %s\n",
-			redis_client_error(redis));
+		say_warning("the change is made, but it is unknown whether all "
+			    "gateways know it: %s",
+			    redis_client_error(redis));
 	else
-		fprintf(stderr,
-			"couponctl: warning: the change is made, but gateways may answer as "
-			"before, "
-			"because they have not told that they know it: %s\n",
-			places);
+		say_warning("the change is made, but gateways may answer as "
+			    "before, "
+			    "because they have not told that they know it: %s",
+			    places);
 	return CTL_UNKNOWN;
 }

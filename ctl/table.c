@@ -23,8 +23,10 @@
 
 int file_sync(FILE *stream)
 {
+	int fd = fileno(stream); /* -1: of --api */
+
 	/* Pipes and terminals have nothing to bring to disk. */
-	return fflush(stream) || (fsync(fileno(stream)) && errno != EINVAL) ? -1 : 0;
+	return fflush(stream) || (fd >= 0 && fsync(fd) && errno != EINVAL) ? -1 : 0;
 }
 
 int file_has_name(int fd, const char *path)

@@ -473,10 +473,11 @@ class Stack:
         return self._tool_run("coupon-rush", arguments, options)
 
     def _tool_run(self, program, arguments, options):
+        if "input" not in options:
+            options["stdin"] = subprocess.DEVNULL
         return subprocess.run(
             [str(self.build_dir / program), *map(str, arguments)],
             env={**os.environ, **self.env_of("operator"), **options.pop("settings", {})},
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,

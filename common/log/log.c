@@ -463,6 +463,8 @@ static void last_write(const char text[LOG_LINE_SIZE], int len)
 	output_last(line.text, line.len);
 }
 
+static void (*fatal_take)(const char *format, va_list args);
+
 void log_fatal(const char *format, ...)
 {
 	char text[LOG_LINE_SIZE];
@@ -470,10 +472,19 @@ void log_fatal(const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	len += vsnprintf(text + len, sizeof(text) - (size_t)len, format, args);
+	if (fatal_take)
+		fatal_take(format, args);
+	else
+		len += vsnprintf(text + len, sizeof(text) - (size_t)len, format, args);
 	va_end(args);
-	last_write(text, len);
+	if (!fatal_take)
+		last_write(text, len);
 	exit(fatal_status);
+}
+
+void log_fatal_to(void (*take)(const char *format, va_list args))
+{
+	fatal_take = take;
 }
 
 void log_fatal_status(int status)

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -83,6 +84,8 @@ _Noreturn void log_fatal(const char *format, ...) __attribute__((format(printf, 
 /* The first that is set stays. Before threads start. */
 void log_fatal_status(int status);
 #define log_fatal_as(status, ...) (log_fatal_status(status), log_fatal(__VA_ARGS__))
+/* The sentence goes there instead of to standard error. Before threads start. */
+void log_fatal_to(void (*take)(const char *format, va_list args));
 
 /*
  * Tracing by name: COUPON_TRACE=redis,call writes a line (event=trace) for each change of state of

@@ -134,19 +134,27 @@ static size_t utf8_length(const unsigned char *p, const unsigned char *end)
 	return len;
 }
 
-void json_text_mend(char *text)
+/* The first byte that is not UTF-8, at or after `text`; NULL: there is none. */
+static const char *text_fault(const char *text)
 {
 	const unsigned char *end = (const unsigned char *)text + strlen(text);
+	size_t len = 1;
 
-	while (*text) {
-		size_t len = (unsigned char)*text < 0x80
-				     ? 1
-				     : utf8_length((const unsigned char *)text, end);
+	for (; *text && len > 0; text += len)
+		len = (unsigned char)*text < 0x80 ? 1
+						  : utf8_length((const unsigned char *)text, end);
+	return len > 0 ? NULL : text;
+}
 
-		if (len == 0)
-			*text = '?';
-		text += len > 0 ? len : 1;
-	}
+int json_text_is_valid(const char *text)
+{
+	return !text_fault(text);
+}
+
+void json_text_mend(char *text)
+{
+	for (char *fault = text; (fault = (char *)text_fault(fault)); fault++)
+		*fault = '?';
 }
 
 /*

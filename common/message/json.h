@@ -52,6 +52,8 @@ const struct json_fault *json_fault(const struct json_arena *arena);
  */
 int json_id(const cJSON *item, int64_t *id, const char **error);
 
+/* Whether it is UTF-8. */
+int json_text_is_valid(const char *text);
 /* Replaces bytes that are not UTF-8 by '?', for instance where a text was cut. */
 void json_text_mend(char *text);
 

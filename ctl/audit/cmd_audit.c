@@ -9,6 +9,7 @@
 #include "common/log/log.h"
 #include "ctl/ctl.h"
 #include "ctl/recover/recover_keys.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -287,7 +288,7 @@ static int audit_run(struct ctl *ctl)
 			    postgres_number(1)) == coupon) {
 		group_audit(&group, coupon);
 	} else if (unknown_audit(&audit, coupon) == 0) {
-		fprintf(stderr, "couponctl: there is no coupon %s\n", args->argument);
+		say("there is no coupon %s", args->argument);
 		cJSON_Delete(group.coupons);
 		close_all(&audit);
 		return CTL_ABSENT;

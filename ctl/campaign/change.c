@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -188,18 +189,16 @@ int change_commit(struct change *change)
 	case TERMS_MISSING: /* the keeper will load the present terms */
 		return 0;
 	case TERMS_TAKEN:
-		fprintf(stderr,
-			"couponctl: warning: recorded, but Redis keeps its terms, because %lld "
-			"coupons are taken there\n",
-			(long long)taken);
+		say_warning("recorded, but Redis keeps its terms, because %lld "
+			    "coupons are taken there",
+			    (long long)taken);
 		return CTL_NOT_IN_REDIS;
 	case TERMS_FAILED:
 		break;
 	}
-	fprintf(stderr,
-		"couponctl: warning: recorded, but Redis could not be updated: %s; a keeper will "
-		"update it, or run this command again\n",
-		redis_client_error(change->redis));
+	say_warning("recorded, but Redis could not be updated: %s; a keeper will "
+		    "update it, or run this command again",
+		    redis_client_error(change->redis));
 	return CTL_NOT_IN_REDIS;
 }
 

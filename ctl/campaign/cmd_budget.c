@@ -5,6 +5,7 @@
 #include "common/message/json.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -191,8 +192,8 @@ static int edit_run(struct ctl *ctl)
 		PQclear(campaigns);
 	} while (waits && usleep(KEEPER_POLL_US) == 0 && clock_monotonic_ms() < until_ms);
 	if (waits)
-		fprintf(stderr, "couponctl: warning: no keeper has paused or resumed the campaigns "
-				"of this budget yet: a coupon-worker does it\n");
+		say_warning("no keeper has paused or resumed the campaigns "
+			    "of this budget yet: a coupon-worker does it");
 	status = campaigns_n > 0 ? store_gateways_wait(db, redis, STORE_NEWS_TERMS) : 0;
 	redis_client_free(redis);
 	changed_say(db, name, args_has(args, "json"));

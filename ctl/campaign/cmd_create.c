@@ -11,6 +11,7 @@
 #include "common/message/receive.h"
 #include "ctl/campaign/change.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/table.h"
 #include "embed.h"
 
@@ -77,12 +78,12 @@ static int64_t time_given(const struct args *args, const char *option, int64_t f
 	if (is_word(args, option, NOW))
 		return clock_wall_ms();
 	if (rfc3339_parse(value, &wall_ms))
-		args_fail("--%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
+		args_fail("%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
 			  "2026-11-21T12:00:00+01:00, up to 9999-12-31T23:59:59Z",
-			  option, value);
+			  say_option(option), value);
 	if (wall_ms <= 0)
-		args_fail("--%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z", option,
-			  value);
+		args_fail("%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z",
+			  say_option(option), value);
 	return wall_ms;
 }
 
@@ -102,8 +103,8 @@ static void order_check(const struct args *args, const char *begin, int64_t begi
 			const char *option, int64_t end_ms)
 {
 	if (begin_ms && end_ms && begin_ms >= end_ms)
-		args_fail("--%s is \"%s\": allowed is a time after --%s, \"%s\"", option,
-			  args_text(args, option), begin, args_text(args, begin));
+		args_fail("%s is \"%s\": allowed is a time after %s, \"%s\"", say_option(option),
+			  args_text(args, option), say_option(begin), args_text(args, begin));
 }
 
 static int has_validity(const struct args *args)
@@ -361,8 +362,9 @@ static void future_check(const struct args *args, const char *option, int64_t en
 	char least[CLOCK_RFC3339_SIZE];
 
 	if (end_ms && (end_ms <= least_ms || is_word(args, option, NOW)))
-		args_fail("--%s is \"%s\": allowed is %s; now it is %s; nothing was changed",
-			  option, args_text(args, option), allowed, clock_rfc3339(least_ms, least));
+		args_fail("%s is \"%s\": allowed is %s; now it is %s; nothing was changed",
+			  say_option(option), args_text(args, option), allowed,
+			  clock_rfc3339(least_ms, least));
 }
 
 static int create_run(struct ctl *ctl)
@@ -439,7 +441,7 @@ static int edit_run(struct ctl *ctl)
 
 	args_required(args, "version");
 	if (!terms->child)
-		args_fail("edit needs something to change; see couponctl edit --help");
+		args_fail("edit needs something to change%s", say_help("edit"));
 	change_begin(&change, ctl);
 	limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, change.terms.limit);
 	if (strcmp(change.status, "closed") == 0)

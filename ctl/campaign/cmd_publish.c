@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "ctl/campaign/change.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "embed.h"
 
 #include <stdio.h>
@@ -153,17 +154,16 @@ static int publish_run(struct ctl *ctl)
 	change_say(&change, open ? "coupon {coupon} is published, and open in Redis\n"
 				 : "coupon {coupon} is published\n");
 	if (ended)
-		fprintf(stderr,
-			"couponctl: warning: coupon %lld has ended at %s, before a keeper loaded "
+		say_warning(
+			"coupon %lld has ended at %s, before a keeper loaded "
 			"it into Redis: it issues nothing; couponctl edit %lld --end T moves the "
-			"end until the keeper closes it\n",
+			"end until the keeper closes it",
 			(long long)change.coupon, clock_rfc3339(end_ms, end),
 			(long long)change.coupon);
 	else if (!open && wait_s > 0)
-		fprintf(stderr,
-			"couponctl: warning: no keeper has loaded coupon %lld into Redis yet: "
-			"it opens as soon as a coupon-worker runs\n",
-			(long long)change.coupon);
+		say_warning("no keeper has loaded coupon %lld into Redis yet: "
+			    "it opens as soon as a coupon-worker runs",
+			    (long long)change.coupon);
 	change_fini(&change);
 	return status == CTL_UNKNOWN ? status : 0;
 }

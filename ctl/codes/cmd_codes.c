@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/table.h"
 #include "embed.h"
 
@@ -124,13 +125,13 @@ static int show_run(struct ctl *ctl)
 	row = code_find(db, &stored, text, &code);
 	if (!row) {
 		text_add_shown(&shown, text, strlen(text));
-		fprintf(stderr, "couponctl: there is no code \"%s\"", shown.data ? shown.data : "");
 		if (stored.unread > 0)
-			fprintf(stderr,
-				", unless it is one of %lld codes of key %d, which the file of "
-				"keys lacks",
-				(long long)stored.unread, stored.unread_key);
-		fputc('\n', stderr);
+			say("there is no code \"%s\", unless it is one of %lld codes of key %d, "
+			    "which the file of keys lacks",
+			    shown.data ? shown.data : "", (long long)stored.unread,
+			    stored.unread_key);
+		else
+			say("there is no code \"%s\"", shown.data ? shown.data : "");
 		status = CTL_ABSENT;
 		goto out;
 	}
@@ -353,8 +354,8 @@ static int export_run(struct ctl *ctl)
 	PGresult *sets;
 
 	if (!coupon == !set)
-		args_fail("codes export takes either a coupon or --set; see couponctl codes export "
-			  "--help");
+		args_fail("codes export takes either a coupon or --set%s",
+			  say_help("codes export"));
 	e.sheet.reader = sheet_reader_read(args, e.sheet.format);
 	e.db = store_postgres_open(ctl);
 	stored_read(&e.stored, ctl, e.db);

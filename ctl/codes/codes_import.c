@@ -18,6 +18,7 @@
 #include "ctl/codes/code_file.h"
 #include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "embed.h"
 
 #include <inttypes.h>
@@ -179,9 +180,8 @@ static void lane_end(struct import_lane *lane, struct import *import)
 	progress_hide(&import->progress);
 	qsort(lane->refusals, lane->refusals_n, sizeof(lane->refusals[0]), number_compare);
 	for (size_t i = 0; i < lane->refusals_n; i++) {
-		fprintf(stderr, "couponctl: %s%s%" PRId64 ": %s\n",
-			import->name ? import->name : "line", import->name ? ":" : " ",
-			lane->refusals[i].line, lane->refusals[i].why);
+		say("%s%s%" PRId64 ": %s", import->name ? import->name : "line",
+		    import->name ? ":" : " ", lane->refusals[i].line, lane->refusals[i].why);
 		free(lane->refusals[i].why);
 	}
 	import->added += lane->added;
@@ -231,7 +231,7 @@ static int import_run(struct ctl *ctl)
 {
 	const char *path = ctl->args.arguments[1];
 	struct import import = { .ctl = ctl,
-				 .name = strcmp(path, "/dev/stdin") == 0 ? NULL : path,
+				 .name = strncmp(path, "/dev/", 5) == 0 ? NULL : path,
 				 .coupon = args_id_argument(&ctl->args) };
 	const struct code_file_form form = code_file_form_read(&ctl->args, path);
 	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];

@@ -12,6 +12,7 @@
 #include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
 #include "coupon/redis_coupon.h"
+#include "ctl/say.h"
 #include "embed.h"
 
 #include <inttypes.h>
@@ -255,7 +256,7 @@ static void chunk_revoke(struct revocation *r)
 		const struct code *code = &r->codes[i];
 
 		if (code->why)
-			fprintf(stderr, "couponctl: %s%s\n", code->name, code->why);
+			say("%s%s", code->name, code->why);
 		refused += code->why != NULL;
 		free(code->name);
 		free(code->why);
@@ -351,8 +352,8 @@ static int revoke_run(struct ctl *ctl)
 	int64_t coupon;
 
 	if (ways != 1)
-		args_fail("codes revoke takes codes, or --file, or --set; see couponctl codes "
-			  "revoke --help");
+		args_fail("codes revoke takes codes, or --file, or --set%s",
+			  say_help("codes revoke"));
 	if (!set)
 		return codes_run(ctl);
 

@@ -12,6 +12,7 @@
 #include "common/rabbit/link.h"
 #include "ctl/dead/dead_letter.h"
 #include "ctl/rabbit.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -76,9 +77,8 @@ static void choose(struct walk *walk, const char *text)
 static void choose_many(struct walk *walk, const struct args *args)
 {
 	if (args_has(args, "all") + args_has(args, "count") + (args->argument != NULL) != 1)
-		args_fail("%s needs one of: a number, a batch or a digest, --all, --count N; see "
-			  "couponctl %s --help",
-			  args->command->name, args->command->name);
+		args_fail("%s needs one of: a number, a batch or a digest, --all, --count N%s",
+			  args->command->name, say_help(args->command->name));
 	if (args->argument)
 		choose(walk, args->argument);
 	else
@@ -322,10 +322,27 @@ static void receives_find(const struct ctl *ctl, const struct receive *receives,
 	cJSON_Delete(found);
 }
 
+/* The pipe of the process that searches for --api; its parent tells what it says. */
+static int find_out;
+
+static void find_sentence(const char *sentence, int is_warning)
+{
+	cJSON *object = output_object();
+	char *text;
+
+	(void)is_warning;
+	output_text(object, "sentence", sentence);
+	text = checked(json_write(object));
+	dprintf(find_out, "%s\n", text);
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
 /* Searches in a process of its own, so that a RabbitMQ that fails or hangs ends nothing else. */
 cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n)
 {
-	cJSON *found;
+	cJSON *found = NULL;
+	const char *sentence;
 	char *text = NULL;
 	size_t size = 0;
 	FILE *in;
@@ -337,12 +354,23 @@ cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n
 	check(pid >= 0);
 	if (pid == 0) {
 		alarm(FIND_S);
+		find_out = fds[1];
+		if (say_is_collected())
+			say_to(find_sentence);
 		receives_find(ctl, receives, n, fds[1]);
 		_exit(0);
 	}
 	close(fds[1]);
 	in = checked(fdopen(fds[0], "r"));
-	found = getline(&text, &size, in) > 0 ? cJSON_Parse(text) : NULL;
+	while (!found && getline(&text, &size, in) > 0) {
+		found = cJSON_Parse(text);
+		sentence = cJSON_GetStringValue(cJSON_GetObjectItem(found, "sentence"));
+		if (!sentence)
+			continue;
+		say("%s", sentence);
+		cJSON_Delete(found);
+		found = NULL;
+	}
 	free(text);
 	fclose(in);
 	check(waitpid(pid, NULL, 0) == pid);
@@ -466,8 +494,7 @@ static int requeue_run(struct ctl *ctl)
 	if (!trouble)
 		trouble = hold_confirm(hold);
 	if (trouble)
-		fprintf(stderr, "couponctl: %s; what was not confirmed is still in %s\n", trouble,
-			AMQP_DEAD_QUEUE);
+		say("%s; what was not confirmed is still in %s", trouble, AMQP_DEAD_QUEUE);
 	moved = hold->moved;
 	walk_end(&walk);
 	if (!trouble)

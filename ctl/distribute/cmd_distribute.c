@@ -10,6 +10,7 @@
 #include "common/message/receive.h"
 #include "ctl/distribute/distribute.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -288,18 +289,17 @@ static int distribute_run(struct ctl *ctl)
 	case RUN_DONE:
 		return one.refused_n > 0 ? CTL_REFUSED : CTL_DONE;
 	case RUN_INTERRUPTED:
-		fputs("couponctl: interrupted; run the same command again to go on\n", stderr);
+		say("interrupted; run the same command again to go on");
 		return CTL_STOPPED;
 	case RUN_IMPATIENT:
-		fprintf(stderr,
-			"couponctl: stopped, because nothing was issued or refused for "
-			"--patience-s: %s; run the same command again to go on\n",
-			one.run.why);
+		say("stopped, because nothing was issued or refused for "
+		    "--patience-s: %s; run the same command again to go on",
+		    one.run.why);
 		return CTL_STOPPED;
 	case RUN_FAILED:
 		break;
 	}
-	fprintf(stderr, "couponctl: stopped: %s\n", one.run.why);
+	say("stopped: %s", one.run.why);
 	return CTL_FAILED;
 }
 

@@ -18,6 +18,7 @@
 #include "common/check.h"
 #include "ctl/distribute/window.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -360,7 +361,7 @@ void run(struct list *list, const struct run_plan *plan, struct run_report *repo
 		is_waiting = client->now_us - run->ended_us > TROUBLE_SHOWN_US && run->trouble[0];
 		if (is_waiting && strcmp(run->trouble, run->shown) != 0) {
 			progress_hide(&run->progress);
-			fprintf(stderr, "couponctl: waiting: %s\n", run->trouble);
+			say("waiting: %s", run->trouble);
 			memcpy(run->shown, run->trouble, sizeof(run->shown));
 		}
 		if (!is_waiting)

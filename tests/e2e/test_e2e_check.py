@@ -61,7 +61,7 @@ def test_redis_has_other_terms(stack, redis_client):
     coupon = stack.coupon_make(10, begin=LATER)
     redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 2, "stock": 9})
     failed = checked(stack, coupon)
-    assert failed["redis"] == "its limit is 2 in Redis and 1 in PostgreSQL"
+    assert failed["redis"] == "its limit is 2 in Redis but 1 in PostgreSQL"
     assert failed["audit"] == f"FAIL: see couponctl audit {coupon}"
     redis_client.hset(f"coupon:{{{coupon}}}", mapping={"limit": 1, "stock": 10})
 

@@ -196,7 +196,7 @@ def test_text(stack, make_coupon):
     "options, error",
     [
         (("--users", 5), "--users is given: it has no effect with --open-loop"),
-        (("--pipeline", 5), "--pipeline is given: with --open-loop"),
+        (("--pipeline", 5), "--pipeline is given: it has no effect with --open-loop"),
         (("--duration", "0s"), '--duration is "0s": allowed are 1s to 3600s'),
         (("--rate", 10**6, "--duration", "60s"), "60000000 users come, and allowed are 50000000"),
         (("--pause", "long"), '--pause is "long": allowed are none, fixed and exponential'),

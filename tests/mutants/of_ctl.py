@@ -73,11 +73,11 @@ MUTANTS = [
     ),
     mutant(
         "codes",
-        "the first warning as a whole line",
-        "admin/child.c",
-        "\t\tlines_drop(child, channel->bytes, bytes_max);\n",
-        "\t\tevbuffer_drain(channel->bytes, len - bytes_max);\n",
-        "tests/e2e/test_e2e_admin.py::test_many_warnings",
+        "the bound of the sentences of an answer",
+        "ctl/api.c",
+        "while (answer.bytes > API_SENTENCES_BYTES && ",
+        "while (0 && ",
+        "tests/e2e/test_e2e_api.py::test_more_sentences_than_an_answer_has",
     ),
     mutant(
         "operators",

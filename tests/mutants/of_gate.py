@@ -156,7 +156,7 @@ MUTANTS = [
         "access",
         "the budget that a member names",
         "admin/operation.c",
-        'budget = words_option(&words, "budget");',
+        'budget = cJSON_GetObjectItemCaseSensitive(command.json, "budget");',
         "budget = NULL;",
         ADMIN + "test_a_key_of_some_coupons_spends_no_other_budget",
         ADMIN + "test_each_name_and_each_scope",
@@ -196,9 +196,9 @@ MUTANTS = [
     mutant(
         "access",
         "the number that is no text for coupon-admin",
-        "admin/route.c",
-        "is_taken = cJSON_IsString(value) || option_takes_number(option)",
-        "is_taken = 1",
+        "ctl/api.c",
+        "text = is_text || takes_number ? scalar_text(value) : NULL;",
+        "text = scalar_text(value);",
         ADMIN + "test_what_is_wrong_with_a_request",
     ),
     mutant(
@@ -244,10 +244,10 @@ MUTANTS = [
     ),
     mutant(
         "access",
-        "the arguments of a command that are no options",
-        "admin/route.c",
-        "if (*text == '-' || !*text)",
-        "if (!*text)",
+        "the check of control characters in a request",
+        "ctl/args.c",
+        "\t\ttext_check(say_option(option->name), value);\n",
+        "\t\t;\n",
         ADMIN + "test_what_is_wrong_with_a_request",
     ),
     mutant(
@@ -574,8 +574,8 @@ MUTANTS = [
         "commands",
         "the change that is unknown because its command says so",
         "admin/outcome.c",
-        "\t\t\thas_only_warnings(result->err)));\n",
-        "\t\t\thas_only_warnings(result->err) >= 0));\n",
+        "(result->status == CTL_UNKNOWN && !parts.detail &&",
+        "(result->status == CTL_UNKNOWN &&",
         ADMIN + "test_exit_statuses",
     ),
     mutant(
@@ -590,7 +590,7 @@ MUTANTS = [
     mutant(
         "commands",
         "the word none, which is no text in JSON",
-        "admin/route.c",
+        "ctl/api.c",
         '(!*value->valuestring || strcmp(value->valuestring, "none") == 0)',
         "0",
         ADMIN + "test_what_is_wrong_with_a_request",

@@ -93,10 +93,10 @@ MUTANTS = [
     ),
     mutant(
         "P14",
-        "the unit of the amounts that coupon-admin passes on",
-        "admin/route.c",
-        'asprintf(&value, ARGS_MINOR "%lld",',
-        'asprintf(&value, "%lld",',
+        "the unit of the amounts in a request as JSON",
+        "ctl/api.c",
+        'asprintf(&text, ARGS_MINOR "%lld",',
+        'asprintf(&text, "%lld",',
         "tests/e2e/test_e2e_money.py::test_budgets",
     ),
     mutant(

@@ -1,0 +1,31 @@
+/*
+ * What a command says beside its result. On a command line it is sentences on standard error, each
+ * with the name of the program. For couponctl --api the sentences are collected: see ctl/api.h.
+ *
+ * A format names an option as people write it, --valid-days. For --api the name is that of the
+ * member, valid_days, and --key is the header Idempotency-Key, by which coupon-admin gets it.
+ * Control characters in a sentence are written as \xNN.
+ */
+#pragma once
+
+#include <stdarg.h>
+
+/* Why the command fails, or what it could not do for one of many. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The command has done its work, and this follows from it, or is still to be done. */
+void say_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+void say_list(const char *format, va_list list, int is_warning)
+	__attribute__((format(printf, 1, 0)));
+
+/* The option with this name, as sentences name it. Lent, until the fourth call from now. */
+const char *say_option(const char *name);
+/*
+ * What follows a sentence on a wrong command line, "; see couponctl edit --help", or "". Lent until
+ * the next call.
+ */
+const char *say_help(const char *command);
+
+/* Gets each sentence, from now on; it is lent. */
+void say_to(void (*take)(const char *sentence, int is_warning));
+int say_is_collected(void);

@@ -1,0 +1,145 @@
+"""`couponctl --api`: a request and its answer as JSON, with the checks of the command line."""
+
+import json
+
+import pytest
+
+DONE, FAILED, INVALID, KEY_REUSED, REFUSED, ABSENT = 0, 1, 2, 4, 6, 9
+
+
+@pytest.fixture
+def api(stack):
+    def call(command, *arguments, **members):
+        return told(stack, json.dumps({"command": command, "arguments": arguments, **members}))
+
+    return call
+
+
+def told(stack, text):
+    """The answer. Its exit status is that of the process, and standard error has only progress."""
+    done = stack.ctl_run("--api", input=text)
+    assert all(line.endswith(" %") for line in done.stderr.splitlines()), done
+    answer = json.loads(done.stdout)
+    assert list(answer) == ["members", "status", "detail", "warnings"]
+    assert answer["status"] == done.returncode
+    assert (answer["status"] == DONE) <= (answer["detail"] is None)
+    first, *members, last = done.stdout.splitlines()
+    assert first == '{"members":[' and last.startswith('],"status":')
+    assert [json.loads(line.removesuffix(",")) for line in members] == answer["members"]
+    return answer
+
+
+def detail(answer, status=INVALID):
+    assert (answer["status"], answer["members"]) == (status, []), answer
+    return answer["detail"]
+
+
+def test_a_campaign(stack, api):
+    terms = {"name": "Noon --x", "total": 3, "amount_off": 700, "currency": "EUR"}
+    (made,) = api("create", **terms, metadata={"ratio": 0.1})["members"]
+    changed = api("edit", made["coupon"], version=1, amount_off="800", currency="EUR")
+    assert [one["version"] for one in changed["members"]] == [2], changed
+    (shown,) = api("show", made["coupon"])["members"]
+    assert shown == json.loads(stack.ctl("show", made["coupon"], "--json"))
+    terms = shown["postgresql"]
+    assert (terms["amount_off"], terms["metadata"]) == (800, {"ratio": 0.1})
+    page = api("list", count=2, after=str(int(made["coupon"]) - 1))
+    assert (page["status"], page["warnings"]) == (DONE, [])
+    assert [one["coupon"] for one in page["members"]][0] == made["coupon"]
+    assert detail(api("edit", made["coupon"], version=1, name="x"), 8).startswith("version is 1,")
+    assert detail(api("show", "9999"), ABSENT) == "there is no coupon 9999"
+
+
+def test_modes_and_switches(api, stack):
+    coupon = stack.coupon_make(3)
+    assert api("show --curve", coupon)["status"] == DONE
+    (made,) = api("codes generate --word", coupon, word=f"NOON{coupon}")["members"]
+    assert made["coupon"] == coupon
+    assert detail(api("codes generate --word", coupon)) == "word is missing"
+    assert api("audit", all=True, grace=0)["status"] in (DONE, FAILED)
+    told_twice = detail(api("audit", coupon, all=True))
+    assert "all" in told_twice and "--" not in told_twice
+    assert api("audit", coupon, all=False, grace=0)["members"]
+
+
+def test_a_key(api):
+    """Repeated, the command prints what it printed; its key is named as coupon-admin gets it."""
+    terms = {"name": "Once", "total": 1, "key": f"api-{id(api)}"}
+    first = api("create", **terms)
+    assert api("create", **terms)["members"] == first["members"]
+    other = detail(api("create", **{**terms, "total": 2}), KEY_REUSED)
+    assert other.startswith(f'Idempotency-Key is "{terms["key"]}": it was given before')
+
+
+@pytest.mark.parametrize(
+    "text, detail_wanted",
+    [
+        ("", "the request: "),
+        ("nonsense", "the request: not JSON"),
+        ("[]", "the request: allowed is an object"),
+        ('{"command":"list"}{}', "the request: "),
+        ('{"command":"list","command":"show"}', "the request: a member that occurs twice"),
+        ("{}", "command: allowed is a text"),
+        ('{"command":7}', "command: allowed is a text"),
+        ('{"command":"budget"}', 'there is no command "budget"'),
+        ('{"command":"--help"}', 'there is no command "--help"'),
+        ('{"command":"lock","arguments":["a"]}', "lock runs another program: it has a co"),
+        ('{"command":"show","arguments":"1"}', "arguments: allowed is a list of texts"),
+        ('{"command":"show","arguments":[1]}', "arguments: allowed is a list of texts"),
+        ('{"command":"show"}', "show needs ID"),
+        ('{"command":"show","arguments":["1","2"]}', "show takes only one argument, but also got"),
+        ('{"command":"show","arguments":["--json"]}', 'ID is "--json": allowed is an integer from'),
+        ('{"command":"list","cuont":1}', 'list has no member "cuont"'),
+        ('{"command":"list","json":true}', 'list has no member "json"'),
+        ('{"command":"list","count":"x"}', 'count is "x": allowed is an integer from 1 to 100000'),
+        ('{"command":"list","count":1.5}', 'count is "1.5": allowed is an integer from 1 to 1000'),
+        ('{"command":"list","count":true}', "count: allowed are a text and a number"),
+        ('{"command":"list","count":9007199254740992}', "count: a number beyond 2^53 - 1 is not"),
+        ('{"command":"create","name":7,"total":1}', "name: allowed are texts"),
+        ('{"command":"create","name":"a\\u0007","total":1}', 'name is "a\\x07": allowed is text i'),
+        ('{"command":"create","name":"a","total":1,"valid_from":"now"}', "valid_from and valid_to"),
+        (
+            '{"command":"create","name":"a","total":1,"budget":"none"}',
+            'budget is "none": this text',
+        ),
+        (
+            '{"command":"create","name":"a","total":1,"amount_off":7.5}',
+            "amount_off is 7.5: allowed",
+        ),
+        ('{"command":"create","name":"a","total":1,"events":"on"}', "events: allowed are true and"),
+        ('{"command":"codes export","set":"1"}', 'format is "": allowed is jsonl, whose lines'),
+        ('{"command":"codes import","arguments":["1"],"lines":{}}', "lines: allowed is a list"),
+    ],
+)
+def test_what_is_refused(stack, text, detail_wanted):
+    """With the sentence of the command line, in which an option is a member."""
+    assert detail(told(stack, text)).startswith(detail_wanted)
+
+
+def test_settings_are_refused(stack):
+    done = stack.ctl_run("--api", "--redis-url", "nonsense", input='{"command":"list"}')
+    assert json.loads(done.stdout)["status"] == done.returncode == DONE, "list needs no Redis"
+    done = stack.ctl_run("--api", settings={"COUPON_LOG_LEVEL": "loud"})
+    assert done.returncode == FAILED and "loud" in json.loads(done.stdout)["detail"], done
+    done = stack.ctl_run("--api", "list")
+    assert detail(json.loads(done.stdout)) == 'this mode takes settings only, but got "list"'
+
+
+def test_lines_of_a_file(stack, api):
+    coupon = stack.coupon_make(3)
+    lines = [{"code": f"LINES{coupon}"}, {"code": ""}]
+    answer = api("codes import", coupon, lines=lines, format="jsonl")
+    assert (answer["status"], answer["members"][0]["stored"]) == (REFUSED, 1), answer
+    assert answer["detail"].startswith("line 2: "), answer
+
+
+def test_more_sentences_than_an_answer_has(stack, api):
+    """The earlier ones are left out as a whole, and counted."""
+    coupon, n = stack.coupon_make(1), 3000
+    answer = api("codes import", coupon, lines=[{"code": ""}] * n, format="jsonl")
+    first, *rest = [*answer["warnings"], answer["detail"]]
+    left_out = n - len(rest)
+    assert first == f"{left_out} earlier lines are left out" and 0 < left_out < n
+    why = rest[-1].removeprefix(f"line {n}: ")
+    assert rest == [f"line {left_out + k}: {why}" for k in range(1, len(rest) + 1)]
+    assert 60_000 < sum(map(len, rest)) <= 65_536
