@@ -42,13 +42,14 @@ struct http {
 	http_ready_fn *ready;
 	void *context;
 	const struct timeval *waits[2];        /* common timeouts; [1] for the reserve */
+	const struct timeval *linger;          /* another one */
 	TAILQ_HEAD(, http_connection) reserve; /* the oldest first */
 	size_t reserve_n;
 	size_t received; /* bytes of requests, together */
 	struct http_ids ids;
 };
 
-enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING };
+enum http_state { HTTP_RECEIVING, HTTP_ANSWERING, HTTP_SENDING, HTTP_LINGERING };
 
 struct http_connection {
 	/* First. Its input belongs to the next requests; it holds what the kernel did not take. */
@@ -61,6 +62,7 @@ struct http_connection {
 	size_t received; /* bytes of the request so far, and the input */
 	int is_last;     /* closed after the reply */
 	int is_refused;  /* the same, and what of the request has not been read is dropped */
+	size_t dropped;  /* bytes, while LINGERING */
 };
 
 /* Answers a complete request, now or later, by its responder or by one of the functions below. */

@@ -3,7 +3,11 @@
  *
  *	               ┌────────────── sent ───────────────┐
  *	accepted ─▶ RECEIVING ─ request ─▶ ANSWERING ─ reply ─▶ SENDING
- *	               └─ too slow, too large, no HTTP: refused and closed
+ *	               └─ too slow, too large, no HTTP ─▶ refused ─▶ LINGERING ─▶ closed
+ *
+ * The kernel resets a connection that is closed while the client still sends, and the client may
+ * then not get the reply. So what a refused client still sends is received and dropped, for at most
+ * LINGER_MS and LINGER_BYTES_MAX.
  *
  * A connection counts with those of the socket API. Beyond their limit a few more are served, for
  * monitoring only.
@@ -14,13 +18,16 @@
 #include "common/message/trace_context.h"
 #include "gateway/metrics.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #define DROP_BYTES 16384
-#define DROPS_MAX 8          /* of so many bytes */
+#define DROPS_MAX 8 /* of so many bytes */
+#define LINGER_MS 2000
+#define LINGER_BYTES_MAX (4 << 20)
 #define REQUEST_COST 4       /* beside that of its operation (intake.h) */
 #define HEAD_BYTES_MAX 16384 /* of a request */
 #define WAIT_MS 60000        /* for one request to arrive, between two, and for one reply */
@@ -37,13 +44,15 @@ static void state_set(struct http_connection *connection, enum http_state state)
 {
 	static const unsigned allowed[] = {
 		[HTTP_RECEIVING] = 1u << HTTP_ANSWERING,
-		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING,
-		[HTTP_SENDING] = 1u << HTTP_RECEIVING,
+		[HTTP_ANSWERING] = 1u << HTTP_RECEIVING | 1u << HTTP_SENDING | 1u << HTTP_LINGERING,
+		[HTTP_SENDING] = 1u << HTTP_RECEIVING | 1u << HTTP_LINGERING,
 	};
 
 	check(allowed[connection->state] & 1u << state);
 	connection->state = state;
-	if (state != HTTP_ANSWERING)
+	if (state == HTTP_LINGERING)
+		event_add(connection->timer, connection->http->linger);
+	else if (state != HTTP_ANSWERING)
 		event_add(connection->timer,
 			  connection->http->waits[connection->base.arrival.room != ROOM_FREE]);
 }
@@ -67,21 +76,30 @@ static void http_connection_free(struct http_connection *connection)
 	free(connection);
 }
 
+/* Receives some of what is there. Returns how many bytes; 0: there will be none; -1 with errno. */
+static ssize_t unread_drop(int fd)
+{
+	char unread[DROP_BYTES];
+	ssize_t n = 0, dropped = 0;
+
+	for (int i = 0; i < DROPS_MAX; i++) {
+		n = recv(fd, unread, sizeof(unread), MSG_DONTWAIT);
+		if (n <= 0)
+			break;
+		dropped += n;
+	}
+	return dropped > 0 ? dropped : n;
+}
+
 static void http_connection_close(struct http_connection *connection)
 {
 	int fd = connection->base.arrival.stream.fd,
 	    had_reserve = connection->base.arrival.room == ROOM_FULL;
-	char unread[DROP_BYTES];
 
 	received_set(connection, 0);
 	event_free(connection->timer);
-	/*
-	 * The kernel resets a connection that is closed with bytes unread, and the client may then
-	 * not get the reply.
-	 */
-	for (int i = 0; connection->is_refused && i < DROPS_MAX; i++)
-		if (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) <= 0)
-			break;
+	if (connection->is_refused)
+		unread_drop(fd);
 	connection_close(&connection->base);
 	if (had_reserve) {
 		TAILQ_REMOVE(&connection->http->reserve, connection, next);
@@ -94,6 +112,14 @@ static void http_connection_close(struct http_connection *connection)
 
 static void reply_sent(struct http_connection *connection)
 {
+	/* Beyond the limit of connections a place is worth more. */
+	if (connection->is_refused && connection->base.arrival.room == ROOM_FREE &&
+	    !intake_is_stopped(connection->http->intake)) {
+		state_set(connection, HTTP_LINGERING);
+		stream_end(&connection->base.arrival.stream);
+		event_add(connection->base.readable, NULL);
+		return;
+	}
 	if (connection->is_last) {
 		http_connection_close(connection);
 		return;
@@ -251,8 +277,15 @@ static void on_readable(evutil_socket_t fd, short what, void *data)
 {
 	struct http_connection *connection = data;
 
-	(void)fd;
 	(void)what;
+	if (connection->state == HTTP_LINGERING) {
+		ssize_t n = unread_drop(fd);
+
+		connection->dropped += n > 0 ? (size_t)n : 0;
+		if (n == 0 || (n < 0 && errno != EAGAIN) || connection->dropped > LINGER_BYTES_MAX)
+			http_connection_close(connection);
+		return;
+	}
 	if (connection->state != HTTP_RECEIVING ||
 	    evbuffer_get_length(connection->base.input) > 0 || connection->base.turn.queue) {
 		if (connection->state == HTTP_ANSWERING)
@@ -350,6 +383,9 @@ struct http *http_new(struct event_base *base, const struct config *config, stru
 		http->waits[i] = event_base_init_common_timeout(base, &wait);
 		check(http->waits[i] != NULL);
 	}
+	http->linger = checked(
+		(void *)event_base_init_common_timeout(base, &(struct timeval){
+								     .tv_sec = LINGER_MS / 1000 }));
 	return http;
 }
 

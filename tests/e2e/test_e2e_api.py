@@ -41,8 +41,7 @@ def test_a_campaign(stack, api):
     assert [one["version"] for one in changed["members"]] == [2], changed
     (shown,) = api("show", made["coupon"])["members"]
     assert shown == json.loads(stack.ctl("show", made["coupon"], "--json"))
-    terms = shown["postgresql"]
-    assert (terms["amount_off"], terms["metadata"]) == (800, {"ratio": 0.1})
+    assert (shown["discount"]["amount_off"], shown["metadata"]) == (800, {"ratio": 0.1})
     page = api("list", count=2, after=str(int(made["coupon"]) - 1))
     assert (page["status"], page["warnings"]) == (DONE, [])
     assert [one["coupon"] for one in page["members"]][0] == made["coupon"]

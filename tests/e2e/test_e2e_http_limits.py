@@ -133,6 +133,27 @@ def test_closed_http_connections_no_longer_count(stack, gateway_make):
     wait_until(lambda: http_connections(gateway) == 1)
 
 
+def test_a_refused_client_may_send_the_rest(stack, gateway_make):
+    """The reply is not lost by a connection that is reset; but there is an end to it."""
+    gateway = gateway_make(stack)
+    for bytes_each, n, is_ended in ((10_000, 30, False), (100_000, 100, True)):
+        with Raw(gateway) as raw:
+            raw.send(HEAD + b"Content-Length: 90000000\r\n\r\n")
+            status, _ = raw.read_reply()
+            assert status == 413
+            try:
+                for _ in range(n):
+                    raw.send(bytes_each * b" ")
+                was_ended = False
+            except (ConnectionError, ssl.SSLError):
+                was_ended = True
+            assert was_ended == is_ended
+    with Raw(gateway) as idle:
+        idle.send(HEAD + b"Content-Length: 90000000\r\n\r\n")
+        assert idle.read_reply()[0] == 413
+        wait_until(lambda: http_connections(gateway) == 1)
+
+
 @pytest.mark.parametrize(
     "begin", [HEAD, HEAD + b"Content-Length: 1000\r\n\r\n"], ids=["head", "body"]
 )
