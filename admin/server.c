@@ -268,10 +268,7 @@ static void on_readyz(struct admin_server *server, struct admin_request *request
 	object = output_object();
 	output_bool(object, "ready", ready);
 	if (answer == AUTH_OK) {
-		output_text(object, "keys",
-			    keys ? "ok"
-				 : "API keys cannot be checked: neither Redis nor PostgreSQL has "
-				   "answered");
+		output_text(object, "keys", keys ? "ok" : KEYS_UNTOLD_TEXT);
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);
