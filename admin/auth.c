@@ -5,6 +5,7 @@
 #include "admin/auth.h"
 
 #include "admin/metrics.h"
+#include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
@@ -21,6 +22,7 @@
 #include <string.h>
 
 #define TIMEOUT_MS 3000
+#define COMPARE_EVERY_MS 1000
 #define SESSIONS_MAX 1000
 #define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
 #define SECRET_BYTES 32
@@ -45,20 +47,19 @@ struct auth {
 	struct postgres *postgres;
 	struct redis_client *redis;
 	int redis_is_lost;
+	enum relation relation;
 };
 
 /* ---- the thread */
 
-static PGresult *rows_ask(struct auth *auth)
+static PGresult *rows_ask(struct auth *auth, const char *sql, int n,
+			  const struct postgres_argument *arguments)
 {
 	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
 
-	if (!postgres_up(auth->postgres) && postgres_open(auth->postgres))
-		return NULL;
-	return postgres_ask(auth->postgres, sql_query_key_news,
-			    POSTGRES_ARGUMENTS(postgres_number(auth->look.from),
-					       postgres_number(KEY_ROWS_MAX)),
-			    &patience);
+	return postgres_up(auth->postgres) || postgres_open(auth->postgres) == 0
+		       ? postgres_ask(auth->postgres, sql, n, arguments, &patience)
+		       : NULL;
 }
 
 static redisReply *reply_ask(struct auth *auth, enum key_read read)
@@ -74,13 +75,32 @@ static redisReply *reply_ask(struct auth *auth, enum key_read read)
 	return reply;
 }
 
+/* The relation of Redis to PostgreSQL, as far as both tell. */
+static void stores_compare(struct auth *auth)
+{
+	PGresult *rows = rows_ask(auth, sql_query_change_counts, 0, NULL);
+	enum relation before = auth->relation;
+	struct changes changes, copy;
+
+	if (rows && redis_client_open(auth->redis) == 0 &&
+	    changes_copy_read(&copy, auth->redis) == 0) {
+		changes_take(&changes, rows);
+		auth->relation = changes_relate(before, &changes, &copy);
+		relation_log(before, auth->relation, &changes, &copy);
+	}
+	PQclear(rows);
+}
+
 static void *run(void *data)
 {
 	struct auth *auth = data;
+	int64_t compare_ms = 0;
 
+	stores_compare(auth);
 	pthread_mutex_lock(&auth->lock);
 	while (!auth->thread.stops) {
 		int64_t due_ms = key_look_due_ms(&auth->look);
+		int is_foreign = auth->relation == RELATION_FOREIGN, has_rows = 0;
 		enum key_read read;
 
 		if (clock_monotonic_ms() < due_ms) { /* a question brings it forward */
@@ -89,6 +109,7 @@ static void *run(void *data)
 			pthread_mutex_lock(&auth->lock);
 			continue;
 		}
+		auth->watch.is_foreign = is_foreign;
 		read = key_look_begin(&auth->look, clock_monotonic_ms());
 		while (read != KEY_READ_NOTHING) {
 			redisReply *reply = NULL;
@@ -96,15 +117,26 @@ static void *run(void *data)
 
 			pthread_mutex_unlock(&auth->lock);
 			if (read == KEY_READ_ROWS)
-				rows = rows_ask(auth);
+				rows = rows_ask(auth, sql_query_key_news,
+						POSTGRES_ARGUMENTS(postgres_number(auth->look.from),
+								   postgres_number(KEY_ROWS_MAX)));
 			else
 				reply = reply_ask(auth, read);
 			pthread_mutex_lock(&auth->lock);
 			read = read == KEY_READ_ROWS
 				       ? key_look_rows(&auth->look, rows, clock_monotonic_ms())
 				       : key_look_reply(&auth->look, reply, clock_monotonic_ms());
+			has_rows = rows != NULL;
 			freeReplyObject(reply);
 			PQclear(rows);
+		}
+
+		/* Not while PostgreSQL hangs: Redis is not to wait for it once more. */
+		if ((is_foreign || has_rows) && clock_monotonic_ms() >= compare_ms) {
+			pthread_mutex_unlock(&auth->lock);
+			stores_compare(auth);
+			compare_ms = clock_monotonic_ms() + COMPARE_EVERY_MS;
+			pthread_mutex_lock(&auth->lock);
 		}
 	}
 	pthread_mutex_unlock(&auth->lock);
@@ -326,14 +358,17 @@ size_t auth_sessions_n(struct auth *auth)
 	return n;
 }
 
-int auth_is_ready(struct auth *auth)
+const char *auth_trouble(struct auth *auth)
 {
-	int ready;
+	const char *trouble = NULL;
 
 	pthread_mutex_lock(&auth->lock);
-	ready = key_watch_knows(&auth->watch, clock_monotonic_ms());
+	if (auth->watch.is_foreign)
+		trouble = RELATION_FOREIGN_TEXT;
+	else if (!key_watch_knows(&auth->watch, clock_monotonic_ms()))
+		trouble = KEYS_UNTOLD_TEXT;
 	pthread_mutex_unlock(&auth->lock);
-	return ready;
+	return trouble;
 }
 
 /* ---- sessions */

@@ -24,8 +24,8 @@ struct auth;
 struct auth *auth_start(const struct config *config);
 void auth_stop(struct auth *auth);
 
-/* Whether keys can be judged: a store has told of them, and not too long ago. */
-int auth_is_ready(struct auth *auth);
+/* Why new keys, or any, cannot be judged; NULL: they can. */
+const char *auth_trouble(struct auth *auth);
 
 enum auth_answer {
 	AUTH_OK,
