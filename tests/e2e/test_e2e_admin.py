@@ -1262,7 +1262,8 @@ def test_a_terminal_that_ends(stack):
 
 def test_settings_that_are_refused(stack):
     def start(**settings):
-        env = {**stack.env_of("admin"), "COUPON_TLS_CERT": "", "COUPON_TLS_KEY": "", **settings}
+        plain = dict.fromkeys(("COUPON_TLS_CERT", "COUPON_TLS_KEY", "COUPON_TLS_CA"), "")
+        env = {**stack.env_of("admin"), **plain, **settings}
         return subprocess.run(
             [stack.build_dir / "coupon-admin", "-n"], env=env, capture_output=True, text=True,
             check=False,
