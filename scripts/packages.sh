@@ -41,7 +41,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ ${1:-} != outside ]] ||
 	PACKAGES+=(apache2-utils chromium nghttp2-client pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
-[[ ${1:-} != deb ]] || PACKAGES+=(debhelper dpkg-dev lintian)
+[[ ${1:-} != deb ]] || PACKAGES+=(debhelper dpkg-dev lintian systemd)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
