@@ -27,9 +27,13 @@ $head ($1) unstable; urgency=medium
 END
 }
 
+if [[ $(git rev-parse --show-toplevel 2>/dev/null) != "$(pwd -P)" ]]; then
+	echo "deb: this is no clone of the repository; type dpkg-buildpackage -us -uc -b" >&2
+	exit 1
+fi
 epoch=$(dpkg-parsechangelog -S Timestamp)
 version=$(dpkg-parsechangelog -S Version)
-if commit=$(git rev-parse --short HEAD 2>/dev/null); then
+if commit=$(git rev-parse --short=12 HEAD 2>/dev/null); then
 	epoch=$(git log -1 --format=%ct)
 	version+=+$(date -u -d "@$epoch" +%Y%m%d%H%M%S).$commit
 	[[ -z $(git status --porcelain) ]] || version+=+changed
