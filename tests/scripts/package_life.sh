@@ -42,6 +42,7 @@ install() {
 }
 
 rm -rf /etc/couponmq /usr/bin/systemctl /usr/sbin/policy-rc.d
+rm -f /var/lib/man-db/auto-update # its index of manual pages takes long
 mkdir -p /run/systemd/system
 : >/told
 # shellcheck disable=SC2016 # of that script
