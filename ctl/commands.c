@@ -38,6 +38,7 @@ const struct command *const ctl_commands[] = {
 	&key_command,
 	&budget_command,
 	&receive_command,
+	&setup_command,
 	NULL,
 };
 

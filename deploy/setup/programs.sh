@@ -1,0 +1,176 @@
+# shellcheck shell=bash
+# The settings, the programs, and what is done once: the first key and the test. Sourced by
+# setup.sh.
+
+# ---- files of /etc/couponmq
+
+# couponctl with the login of operators.
+ctl() {
+	REDIS_URL_FILE=$(url_file redis operator) AMQP_URL_FILE=$(url_file rabbitmq operator) \
+		DATABASE_URL_FILE=$(url_file postgresql operator) COUPON_LOG_LEVEL=error \
+		"$COUPONCTL" "$@"
+}
+
+# Another key than that of the codes in the database would be of no use.
+code_keys_is_done() {
+	[[ -e $SECRETS/code-keys || -n $(record_get code_keys) ]]
+}
+
+code_keys_what() {
+	echo "a key of exchange codes in $SECRETS/code-keys"
+}
+
+code_keys_do() {
+	local sets
+	sets=$(ctl codes list --json)
+	if [[ $sets == *'"set":'* ]]; then
+		record_set code_keys elsewhere
+		say "the database has exchange codes of a key that is not on this machine: put it" \
+			"into $SECRETS/code-keys (root:couponmq, mode 640)"
+	else
+		file_put "$SECRETS/code-keys" 640 root:couponmq "1 $(random_hex 32)"$'\n'
+	fi
+}
+
+# Prints the FILE, NAME and value of each setting.
+settings() {
+	local store setting program
+	for store in redis:REDIS_URL rabbitmq:AMQP_URL postgresql:DATABASE_URL; do
+		setting=${store#*:}_FILE store=${store%:*}
+		if is_local "$store"; then
+			for program in gateway worker; do
+				echo "$program $setting $(url_file "$store" "$program")"
+			done
+			echo "admin $setting $(url_file "$store" operator)"
+			echo "couponctl $setting $(url_file "$store" operator)"
+		else
+			echo "couponmq $setting $(url_file "$store" operator)"
+		fi
+	done
+	[[ ! -e $SECRETS/code-keys ]] || echo "couponmq COUPON_CODE_KEYS $SECRETS/code-keys"
+	# Where the console reads metrics.
+	echo "worker-1 COUPON_WORKER_HTTP_LISTEN 127.0.0.1:7481"
+	echo "worker-2 COUPON_WORKER_HTTP_LISTEN 127.0.0.1:7482"
+	echo "admin COUPON_ADMIN_METRICS 127.0.0.1:7480,127.0.0.1:7481,127.0.0.1:7482"
+}
+
+# setting_is_in FILE NAME: it, or what it may be given by instead.
+setting_is_in() {
+	grep -qE "^[[:blank:]]*${2%_FILE}(_FILE)?=" "$ETC/$1.conf" 2>/dev/null
+}
+
+settings_is_done() {
+	local file name
+	while read -r file name _; do
+		setting_is_in "$file" "$name" || return 1
+	done < <(settings)
+}
+
+settings_what() {
+	echo "settings in $ETC/*.conf; what is set there stays"
+}
+
+# All that a file lacks, at once.
+settings_do() {
+	local file name value text
+	for file in couponmq gateway worker worker-1 worker-2 admin couponctl; do
+		text=''
+		while read -r _ name value; do
+			setting_is_in "$file" "$name" || text+="$name=$value"$'\n'
+		done < <(settings | grep "^$file ")
+		[[ -n $text ]] || continue
+		[[ ! -s $ETC/$file.conf ]] || text=$(file_text "$ETC/$file.conf")$'\n'$text
+		file_put "$ETC/$file.conf" 640 root:couponmq "$text"
+	done
+	systemctl try-restart 'coupon-worker@*.service' coupon-gateway.service coupon-admin.service
+}
+
+# setting_of PROGRAM NAME DEFAULT: as in the files.
+setting_of() {
+	local found
+	found=$(sed -n "s/^[[:blank:]]*$2=//p" "$ETC/couponmq.conf" "$ETC/$1.conf" 2>/dev/null |
+		tail -n 1 | tr -d "'\"") || true
+	echo "${found:-$3}"
+}
+
+# ---- the programs
+
+programs_is_done() {
+	local unit
+	for unit in "${UNITS[@]}"; do
+		systemctl -q is-enabled "$unit" && systemctl -q is-active "$unit" || return 1
+	done
+}
+
+programs_what() {
+	echo "the programs: start now and with the machine: ${UNITS[*]}"
+}
+
+programs_do() {
+	systemctl daemon-reload
+	systemctl enable --quiet "${UNITS[@]}"
+	systemctl start "${UNITS[@]}"
+}
+
+# ---- what is done once
+
+key_is_done() {
+	record_has key
+}
+
+key_what() {
+	echo "an API key for the console, which is printed once"
+}
+
+# 3: Redis is told later, by a worker.
+key_do() {
+	local key
+	key=$(ctl key create --name console --role admin --key couponmq-setup) || [[ $? -eq 3 ]]
+	# A run that was broken off had made it, and nobody may have seen it.
+	[[ $key == cmq_*_* ]] ||
+		key=$(ctl key rotate "$key" --overlap 0s) || [[ $? -eq 3 ]]
+	echo
+	echo "  The key of the console, which is stored nowhere and shown only now:"
+	echo "    $key"
+	echo
+	key=${key#cmq_}
+	record_set key "${key%%_*}"
+}
+
+# Prints the text of a member of the object on standard input.
+json_text() {
+	sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" | head -n 1
+}
+
+coupon_is_done() {
+	record_has coupon_sold
+}
+
+coupon_what() {
+	echo "a test: one coupon, issued to the user setup, taken back, its campaign closed"
+}
+
+# A request with the same key gets the same receive, so that it may be repeated.
+coupon_do() {
+	local coupon status reply='' receive deadline=$((SECONDS + WAIT_S))
+	coupon=$(record_get coupon) || {
+		coupon=$(ctl create --name 'couponctl setup' --total 1 --key couponmq-setup)
+		record_set coupon "$coupon"
+	}
+	status=$(ctl show "$coupon" --json | sed 's/"redis":.*//' | json_text status)
+	if [[ $status != closed ]]; then
+		ctl publish "$coupon" --wait-s "$WAIT_S" >/dev/null
+		until reply=$(ctl issue --coupon "$coupon" --user setup --key couponmq-setup \
+			--ack issued --json) || [[ $(json_text status <<<"$reply") == voided ]]; do
+			[[ $SECONDS -lt $deadline ]] ||
+				die "the gateway issued no coupon within $WAIT_S s: $reply"
+			sleep 0.5
+		done
+		receive=$(json_text receive <<<"$reply")
+		[[ -n $receive ]] || die "the gateway answered without a receive: $reply"
+		ctl void "$receive" --why 'couponctl setup has tested the way' >/dev/null
+		ctl close "$coupon" --yes >/dev/null
+		say "coupon $coupon: issued, and taken back"
+	fi
+	record_set coupon_sold "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+}
