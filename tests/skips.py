@@ -60,6 +60,7 @@ SKIPS = (
         for test in ("test_a_wrong_certificate_*", "test_certificates_that_*", "test_sentinels")
     ),
     ("tests/power/*", NO_DISK, "no disk for power cuts"),
+    ("tests/scripts/test_setup.py::*", IS_USER or HAS_FILTER, "only root makes such a machine"),
     ("tests/scripts/test_run_ha.py::*", lacks("patroni", "etcd", "haproxy"), "make run-ha"),
     (TORTURE + "*", NO_DISK, "no disk, or no group of processes with a limit"),
 )

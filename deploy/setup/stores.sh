@@ -131,8 +131,9 @@ rabbitmq_do() {
 
 # psql as the superuser.
 postgres() {
-	runuser -u postgres -- env PGOPTIONS='-c client_min_messages=warning' psql -X -q -A -t \
-		-v ON_ERROR_STOP=1 -p "$PORT_POSTGRESQL" "$@"
+	PGOPTIONS='-c client_min_messages=warning' \
+		setpriv --reuid=postgres --regid=postgres --init-groups \
+		psql -X -q -A -t -v ON_ERROR_STOP=1 -p "$PORT_POSTGRESQL" "$@"
 }
 
 # Whether PROGRAM can log in with its password.
