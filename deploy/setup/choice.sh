@@ -100,7 +100,7 @@ account_what() {
 }
 
 account_do() {
-	getent passwd couponmq >/dev/null || systemd-sysusers
+	getent passwd couponmq >/dev/null || quietly systemd-sysusers
 	[[ -d $ETC ]] || install -d -m 755 "$ETC"
 	install -d -m 750 -o root -g couponmq "$SECRETS"
 }

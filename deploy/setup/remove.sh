@@ -1,6 +1,10 @@
 # shellcheck shell=bash
 # couponctl setup --remove. Sourced by setup.sh.
 
+unknown() {
+	die "nothing was removed: $1 cannot say whether there are receives"
+}
+
 # Ends the process if anything but what setup itself has issued would be lost.
 receives_refuse() {
 	local own found
@@ -9,7 +13,7 @@ receives_refuse() {
 	if is_local postgresql; then
 		found=$(postgres -d postgres \
 			-c "SELECT 1 FROM pg_database WHERE datname = '$NAME'") ||
-			die "nothing was removed: PostgreSQL cannot say whether there are receives"
+			unknown PostgreSQL
 		[[ -z $found ]] || found=$(postgres -d "$NAME" <<-SQL
 			SELECT to_regclass('user_coupon') IS NOT NULL AS has_tables \gset
 			\if :has_tables
@@ -19,19 +23,21 @@ receives_refuse() {
 					WHERE coupon_id <> $own OR user_id <> 'setup');
 			\endif
 			SQL
-		) || die "nothing was removed: PostgreSQL cannot say whether there are receives"
+		) || unknown PostgreSQL
 		[[ ${found:-0} -eq 0 ]] || refused "PostgreSQL has $found receives"
 	fi
-	if is_local redis && [[ -e $REDIS_CONF ]]; then
+	if is_local redis && [[ -n $(ls -A "$REDIS_DATA" 2>/dev/null) ]]; then
 		found=$(redis_as default --scan --pattern 'coupon:{*}:users' &&
 			redis_as default --scan --pattern 'coupon:{*}:outbox') ||
-			die "nothing was removed: Redis cannot say whether there are receives"
+			unknown Redis
 		found=$(grep -cvE "^(coupon:\{$own\}:.*)?\$" <<<"$found") || true
 		[[ $found -eq 0 ]] || refused "Redis has receives"
 	fi
-	if is_local rabbitmq && record_has rabbitmq_definitions; then
-		found=$(rabbitmqctl -s list_queues -p "$NAME" name messages) ||
-			die "nothing was removed: RabbitMQ cannot say whether there are receives"
+	if is_local rabbitmq; then
+		found=$(rabbitmqctl -s list_vhosts) || unknown RabbitMQ
+		! grep -qx "$NAME" <<<"$found" ||
+			found=$(rabbitmqctl -s list_queues -p "$NAME" name messages) ||
+			unknown RabbitMQ
 		found=$(awk '$1 ~ /^coupon\./ { n += $2 } END { print n + 0 }' <<<"$found")
 		[[ $found -eq 0 ]] || refused "RabbitMQ has $found messages"
 	fi
@@ -39,8 +45,9 @@ receives_refuse() {
 
 refused() {
 	die "nothing was removed: $1 that are not of couponctl setup itself. If they are to go," \
-		"keep what is needed of them (couponctl export, pg_dump), drop the database" \
-		"$NAME, the vhost $NAME and the data in $REDIS_DATA by hand, and run this again"
+		"keep what is needed of them (couponctl export, pg_dump), and remove by hand the" \
+		"database (dropdb $NAME), the vhost (rabbitmqctl delete_vhost $NAME) and what" \
+		"Redis has (redis-cli FLUSHALL)"
 }
 
 plan_remove() {
@@ -133,7 +140,7 @@ remove() {
 		rm -f "$SECRETS/owner-postgresql-url"
 	fi
 	rm -f "$SECRETS"/*.setup "$ETC"/*.setup
-	rmdir --ignore-fail-on-non-empty "$SECRETS"
+	[[ ! -d $SECRETS ]] || rmdir --ignore-fail-on-non-empty "$SECRETS"
 	rm -f "$RECORD"
 	STEP=''
 	say "everything that setup has made is removed"

@@ -57,6 +57,15 @@ ended() {
 	exit "$STOPPED"
 }
 
+# quietly WORD..: what it prints is shown only if it fails.
+quietly() {
+	local printed
+	printed=$("$@" 2>&1) || {
+		echo "$printed" >&2
+		return 1
+	}
+}
+
 # random_hex BYTES
 random_hex() {
 	od -An "-N$1" -tx1 /dev/urandom | tr -d ' \n'
@@ -120,7 +129,7 @@ needs_systemd() {
 
 lock_take() {
 	exec 9>/run/couponmq-setup.lock
-	flock -n 9 || die "another couponctl setup runs on this machine"
+	flock -w 60 9 || die "another couponctl setup runs on this machine"
 }
 
 console_say() {

@@ -122,8 +122,8 @@ rabbitmq_what() {
 
 rabbitmq_do() {
 	systemctl start rabbitmq-server.service
-	rabbitmqctl -q await_startup --timeout "$WAIT_S" >/dev/null
-	rabbitmq_definitions | rabbitmqctl -q import_definitions >/dev/null
+	quietly rabbitmqctl -q await_startup --timeout "$WAIT_S"
+	rabbitmq_definitions | quietly rabbitmqctl -q import_definitions
 	record_set rabbitmq_definitions "$(rabbitmq_mark)"
 }
 
@@ -142,6 +142,10 @@ postgresql_login() {
 		-p "$PORT_POSTGRESQL" -U "couponmq_$1" -d "$NAME" -c 'SELECT 1' 2>/dev/null) == 1 ]]
 }
 
+postgresql_answers() {
+	postgres -d postgres -c '' 2>/dev/null
+}
+
 postgresql_is_done() {
 	! is_local postgresql || postgresql_login owner
 }
@@ -154,8 +158,7 @@ postgresql_what() {
 postgresql_do() {
 	local owner
 	systemctl start postgresql.service
-	wait_for "PostgreSQL answers on port $PORT_POSTGRESQL" \
-		postgres -d postgres -c '' 2>/dev/null
+	wait_for "PostgreSQL answers on port $PORT_POSTGRESQL" postgresql_answers
 	postgres -d postgres <<-SQL
 	SELECT 'CREATE ROLE couponmq_owner'
 	WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'couponmq_owner') \gexec
@@ -203,7 +206,7 @@ tables_what() {
 
 tables_do() {
 	local program
-	ctl_owner migrate >/dev/null
+	quietly ctl_owner migrate
 	if ! is_local postgresql; then
 		ctl list --count 1 >/dev/null ||
 			die "the login of DATABASE_URL needs the rights of the programs; as the" \
