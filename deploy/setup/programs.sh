@@ -48,6 +48,8 @@ settings() {
 		fi
 	done
 	[[ ! -e $SECRETS/code-keys ]] || echo "couponmq COUPON_CODE_KEYS $SECRETS/code-keys"
+	[[ ! -e $SECRETS/owner-postgresql-url ]] ||
+		echo "couponctl DATABASE_ADMIN_URL_FILE $SECRETS/owner-postgresql-url"
 	# Where the console reads metrics.
 	echo "worker-1 COUPON_WORKER_HTTP_LISTEN 127.0.0.1:7481"
 	echo "worker-2 COUPON_WORKER_HTTP_LISTEN 127.0.0.1:7482"
@@ -70,6 +72,15 @@ settings_what() {
 	echo "settings in $ETC/*.conf; what is set there stays"
 }
 
+# settings_put FILE TEXT: couponctl.conf names a secret of root's.
+settings_put() {
+	if [[ $1 == couponctl ]]; then
+		file_put "$ETC/$1.conf" 600 root:root "$2"
+	else
+		file_put "$ETC/$1.conf" 640 root:couponmq "$2"
+	fi
+}
+
 # All that a file lacks, at once.
 settings_do() {
 	local file name value text
@@ -80,7 +91,7 @@ settings_do() {
 		done < <(settings | grep "^$file ")
 		[[ -n $text ]] || continue
 		[[ ! -s $ETC/$file.conf ]] || text=$(file_text "$ETC/$file.conf")$'\n'$text
-		file_put "$ETC/$file.conf" 640 root:couponmq "$text"
+		settings_put "$file" "$text"
 	done
 	! systemctl -q is-active couponmq.target || systemctl try-restart "${UNITS[@]}"
 }

@@ -128,7 +128,7 @@ remove() {
 		if [[ -z ${text//[[:space:]]/} ]]; then
 			rm -f "$ETC/$file.conf"
 		else
-			file_put "$ETC/$file.conf" 640 root:couponmq "$text"$'\n'
+			settings_put "$file" "$text"$'\n'
 		fi
 	done
 	while read -r name _; do
