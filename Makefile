@@ -28,9 +28,11 @@ PG_INCLUDE := $(shell pg_config --includedir 2>/dev/null || echo /usr/include/po
 HIREDIS_SSL := $(shell pkg-config --exists hiredis_ssl 2>/dev/null && echo yes)
 CPPFLAGS = -I. -I$(PLAIN_DIR)/gen $(if $(FAULTS),-DCOUPON_FAULTS) -I$(PG_INCLUDE) \
 	$(if $(HIREDIS_SSL),-DHIREDIS_SSL) $(if $(WITH_ZOOKEEPER),-DWITH_ZOOKEEPER -DTHREADED)
-CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE)
+# EXTRA_CFLAGS and EXTRA_LDFLAGS: those of a packager.
+CFLAGS = $(CSTD) $(OPTIMISE) $(WARN) $(HARDEN) $(SANITIZE) $(EXTRA_CFLAGS)
 LINKER ?=
-LDFLAGS = -pie -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER)
+LINK = -Wl,-z,relro,-z,now,--as-needed $(SANITIZE) $(LINKER) $(EXTRA_LDFLAGS)
+LDFLAGS = -pie $(LINK)
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
@@ -51,6 +53,9 @@ library_objects = $(filter-out %/main.o,$(call objects,$(1)))
 
 PROGRAMS = $(BUILD_DIR)/coupon-gateway $(BUILD_DIR)/coupon-worker $(BUILD_DIR)/couponctl \
 	$(BUILD_DIR)/coupon-admin $(BUILD_DIR)/coupon-rush
+LOCK_LIBRARY = $(BUILD_DIR)/libcouponlock.so.0
+SHARED_DIR = $(PLAIN_DIR)/shared
+shared_objects = $(patsubst %.c,$(SHARED_DIR)/%.o,$(filter-out $(OPTIONAL),$(wildcard $(1))))
 LIBRARIES = $(patsubst %,$(BUILD_DIR)/lib%.a,$(FOLDERS))
 TEST_PROGRAMS = $(patsubst tests/unit/%.c,$(BUILD_DIR)/tests/unit_%,$(wildcard tests/unit/*.c)) \
 	$(SIMULATIONS) $(FUZZ_TARGETS) $(AGENTS)
@@ -65,8 +70,9 @@ EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,
 	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json \
 	admin/openapi.json $(wildcard console/*)
 
-.PHONY: build tests agents thread-tests thread-names fuzzers fuzz fuzz-corpus
+.PHONY: build library tests agents thread-tests thread-names fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs
+library: $(LOCK_LIBRARY) ## build the shared library of locks
 tests: $(TEST_PROGRAMS) ## build the unit tests, simulations and fuzz targets
 agents: $(AGENTS)
 thread-tests: $(THREAD_TESTS)
@@ -78,6 +84,7 @@ fuzz: ## feed each fuzz target for FUZZ_S=60 seconds: FUZZ=json for one of them
 fuzz-corpus: ## put what fuzzing found into tests/fuzz/corpus, where it reaches more code
 	@scripts/fuzz.sh merge
 
+include scripts/install.mk
 include scripts/stack.mk
 include scripts/compose.mk
 include scripts/platforms.mk
@@ -203,13 +210,28 @@ $(BUILD_DIR)/tests/lock_agent: $(BUILD_DIR)/tests/lock/agent.o $(BUILD_DIR)/libl
 	@printf '  LD %s\n' $@
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# compile FOLDER FLAGS
 define compile
 $(1)/%.o: %.c | $(PLAIN_DIR)/gen/embed.h
 	@mkdir -p $$(@D)
 	@printf '  CC %s\n' $$<
-	@$$(CC) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -c -o $$@ $$<
+	@$$(CC) $$(CPPFLAGS) $$(CFLAGS) $(2) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach folder,$(sort $(BUILD_DIR) $(PLAIN_DIR)),$(eval $(call compile,$(folder))))
+
+# The library of locks for other programs. Its objects are compiled once more, as a shared library
+# needs them; the linker takes what the locks use, also of the embedded files.
+$(eval $(call compile,$(SHARED_DIR),-fPIC -ffunction-sections -fdata-sections))
+$(SHARED_DIR)/gen/embed.o: $(PLAIN_DIR)/gen/embed.c
+	@mkdir -p $(@D)
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fdata-sections -c -o $@ $<
+$(SHARED_DIR)/libcommon.a: $(call shared_objects,common/*.c common/log/*.c common/message/*.c \
+	common/postgres/*.c common/redis/*.c) $(SHARED_DIR)/gen/embed.o
+	@rm -f $@ && $(AR) qcs $@ $^
+$(LOCK_LIBRARY): $(call shared_objects,lock/*.c) $(SHARED_DIR)/libcommon.a lock/lock.map
+	@printf '  LD %s\n' $@
+	@$(CC) -shared $(LINK) -Wl,-soname,$(@F),--version-script,lock/lock.map,--gc-sections \
+		-Wl,--no-undefined -o $@ $(filter %.o %.a,$^) $(LDLIBS)
 
 # What `git describe` prints, if this directory is the root of the repository: none in a tarball. It
 # is written only when it differs, and only the programs contain it.
@@ -229,5 +251,5 @@ $(PLAIN_DIR)/gen/embed.c $(PLAIN_DIR)/gen/embed.h &: $(EMBEDDED) scripts/embed.s
 	@mkdir -p $(@D)
 	@scripts/embed.sh $(PLAIN_DIR)/gen/embed.h $(PLAIN_DIR)/gen/embed.c $(EMBEDDED)
 
-.PRECIOUS: $(BUILD_DIR)/%.o $(PLAIN_DIR)/%.o
+.PRECIOUS: $(BUILD_DIR)/%.o $(PLAIN_DIR)/%.o $(SHARED_DIR)/%.o
 -include $(shell find $(sort $(BUILD_DIR) $(PLAIN_DIR)) -name '*.d' 2>/dev/null)

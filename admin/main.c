@@ -31,7 +31,7 @@ static void help(void)
 {
 	printf("usage: coupon-admin [-n] [--SETTING VALUE]...\n"
 	       "Lets operators with API keys manage campaigns over HTTP: each operation is a\n"
-	       "command of couponctl, which must be in the same folder.\n\n"
+	       "command of couponctl, which must be in the same folder or in ../bin.\n\n"
 	       "  -n         check the settings and exit\n"
 	       "  --help     this text\n"
 	       "  --version  the version\n\n");

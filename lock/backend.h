@@ -29,6 +29,8 @@ int64_t lock_clock_ms(void);
 
 struct lock_backend {
 	const char *name;
+	/* 0, or -1 with what is wrong with the URL; open() needs a right one. NULL: it does not. */
+	int (*url_check)(const char *url, char *why, size_t size);
 	void *(*open)(const char *url); /* does not connect */
 	/* A lock that the session holds is free now, or at the end of its lease. */
 	void (*close)(void *session);

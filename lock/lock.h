@@ -7,11 +7,17 @@
  * owner gets the lock, and only the fence keeps them apart: what the lock protects must store the
  * highest fence that it has seen, and refuse a lower one. docs/locks.md tells what each store
  * promises.
+ *
+ * This header and libcouponlock are installed for other programs, as <couponlock.h>.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define LOCK_NAME_MAX 200 /* bytes of printable ASCII without spaces */
 #define LOCK_LEASE_LEAST_MS 100
@@ -33,7 +39,7 @@ enum lock_result {
 	LOCK_SKIPPED,     /* another owner has it: what the caller would do is not needed, */
 	LOCK_FAILED,      /* or could not be done */
 	LOCK_UNREACHABLE, /* the store, until the end of the wait; it may have granted the lock */
-	LOCK_REFUSED      /* bad arguments, or the store refuses the command */
+	LOCK_REFUSED      /* bad arguments or URL, or the store refuses the command */
 };
 
 struct lock_options {
@@ -98,5 +104,9 @@ struct lock_argument {
  */
 #define LOCK_NAME_SIZE (LOCK_NAME_MAX + 1)
 #define LOCK_NAME_WHY_SIZE 128
-int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *name_template,
 		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE]);
+
+#ifdef __cplusplus
+}
+#endif

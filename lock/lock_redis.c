@@ -124,6 +124,19 @@ struct redis_lock_session {
 	int is_asking; /* the last take did not end */
 };
 
+static int url_check(const char *text, char *why, size_t size)
+{
+	char sentence[REDIS_URL_WHY_SIZE];
+	struct redis_url url;
+
+	if (redis_url_read(&url, text, sentence)) {
+		snprintf(why, size, "the URL %s", sentence);
+		return -1;
+	}
+	redis_url_fini(&url);
+	return 0;
+}
+
 static void *session_open(const char *url)
 {
 	struct redis_lock_session *session = checked(calloc(1, sizeof(*session)));
@@ -242,6 +255,7 @@ static const char *session_why(const void *opaque)
 
 const struct lock_backend lock_redis = {
 	.name = "Redis",
+	.url_check = url_check,
 	.open = session_open,
 	.close = session_close,
 	.take = session_take,

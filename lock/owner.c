@@ -26,7 +26,7 @@
 #include <time.h>
 
 #define SESSIONS_MAX 8 /* kept for later locks */
-#define ERROR_SIZE 320
+#define ERROR_SIZE 352
 #define AGAIN_MS 100
 #define ARGUMENTS_MAX 32 /* of a name */
 
@@ -336,8 +336,12 @@ enum lock_result lock_take(struct lock_owner *owner, const char *name,
 	for (held = owner->held; held; held = held->next) /* only this thread changes the list */
 		if (strcmp(held->name, name) == 0)
 			break;
-	if (!held)
+	if (!held) {
+		if (owner->backend->url_check &&
+		    owner->backend->url_check(owner->url, owner->error, sizeof(owner->error)))
+			return LOCK_REFUSED;
 		return take_new(owner, name, options, lock);
+	}
 
 	/* The owner has it: once more. */
 	*lock = held;
@@ -435,13 +439,13 @@ static int name_write(FILE *out, const char *template, const struct lock_argumen
 	return 0;
 }
 
-int lock_name_format(char out[LOCK_NAME_SIZE], const char *template,
+int lock_name_format(char out[LOCK_NAME_SIZE], const char *name_template,
 		     const struct lock_argument *arguments, size_t n, char why[LOCK_NAME_WHY_SIZE])
 {
 	size_t len;
 	char *text;
 	FILE *stream = checked(open_memstream(&text, &len));
-	int rc = name_write(stream, template, arguments, n, why);
+	int rc = name_write(stream, name_template, arguments, n, why);
 
 	check(fclose(stream) == 0);
 	if (rc == 0 && len > LOCK_NAME_MAX)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [GROUP]   also those of bench, compare, console, coverage, fuzz, ha, outside,
+#   packages.sh [GROUP]   also those of bench, compare, console, coverage, deb, fuzz, ha, outside,
 #                         platforms or test
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
@@ -41,6 +41,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ ${1:-} != outside ]] ||
 	PACKAGES+=(apache2-utils chromium nghttp2-client pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
+[[ ${1:-} != deb ]] || PACKAGES+=(debhelper dpkg-dev lintian systemd)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf

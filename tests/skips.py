@@ -61,6 +61,7 @@ SKIPS = (
     ),
     ("tests/scripts/test_setup.py::*", IS_USER or HAS_FILTER, "only root makes such a machine"),
     ("tests/power/*", NO_DISK, "no disk for power cuts"),
+    ("tests/scripts/test_install.py::*_purge", IS_USER or HAS_FILTER, "nothing may be mounted"),
     ("tests/scripts/test_run_ha.py::*", lacks("patroni", "etcd", "haproxy"), "make run-ha"),
     (TORTURE + "*", NO_DISK, "no disk, or no group of processes with a limit"),
 )

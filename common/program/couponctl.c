@@ -12,13 +12,23 @@
 
 const char *couponctl_path(void)
 {
+	static const char *const places[] = { "couponctl", "../bin/couponctl" };
 	static char path[PATH_MAX];
 	char own[PATH_MAX] = "";
+	const char *folder;
 
 	if (*path)
 		return path;
 	check(readlink("/proc/self/exe", own, sizeof(own) - 1) > 0);
-	check((size_t)snprintf(path, sizeof(path), "%s/couponctl", dirname(own)) < sizeof(path));
+	folder = dirname(own);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		check((size_t)snprintf(path, sizeof(path), "%s/%s", folder, places[i]) <
+		      sizeof(path));
+		if (access(path, X_OK) == 0)
+			return path;
+	}
+	/* There is none: an error names the first place. */
+	check((size_t)snprintf(path, sizeof(path), "%s/%s", folder, places[0]) < sizeof(path));
 	return path;
 }
 

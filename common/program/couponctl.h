@@ -1,5 +1,6 @@
 /*
- * couponctl as other programs run it: the one that is in their own folder.
+ * couponctl as other programs run it: the one in their own folder, or else in ../bin, where it is
+ * installed beside their sbin.
  */
 #pragma once
 

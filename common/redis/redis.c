@@ -203,28 +203,44 @@ out:
 	return rc;
 }
 
-void redis_url_need(struct redis_url *url, const char *text)
+int redis_url_read(struct redis_url *url, const char *text, char why[REDIS_URL_WHY_SIZE])
 {
 	size_t len = strcspn(text, "?#");
 
 	/* Without the text: it may contain a password. */
-	if (text[len] && !strchr(text + len, '@')) /* else it belongs to a password */
-		log_fatal("REDIS_URL has \"%c%.*s\": nothing is allowed after the database number, "
-			  "as in redis://host:6379/9",
-			  text[len], (int)strcspn(text + len + 1, "=&#@"), text + len + 1);
-	if (redis_url_parse(url, text))
-		log_fatal(
-			"REDIS_URL is not of the form "
-			"redis://[user:password@]host[:port][/database] or "
-			"redis+sentinel://[user:password@]sentinel[:port],…/name[/database] (1 to "
-			"%d Sentinels), or rediss:// and rediss+sentinel:// with TLS",
-			REDIS_SENTINELS_MAX);
-	if (url->is_tls && !redis_has_tls())
-		log_fatal(
-			"REDIS_URL is rediss://: hiredis %d.%d, with which this program was built, "
-			"has no TLS; use redis:// to a stunnel on this machine, as "
-			"docs/operations.md, TLS to the stores, describes",
-			HIREDIS_MAJOR, HIREDIS_MINOR);
+	if (text[len] && !strchr(text + len, '@')) { /* else it belongs to a password */
+		snprintf(why, REDIS_URL_WHY_SIZE,
+			 "has \"%c%.*s\": nothing is allowed after the database number, as in "
+			 "redis://host:6379/9",
+			 text[len], (int)strcspn(text + len + 1, "=&#@"), text + len + 1);
+		return -1;
+	}
+	if (redis_url_parse(url, text)) {
+		snprintf(why, REDIS_URL_WHY_SIZE,
+			 "is not of the form redis://[user:password@]host[:port][/database] or "
+			 "redis+sentinel://[user:password@]sentinel[:port],…/name[/database] (1 to "
+			 "%d Sentinels), or rediss:// and rediss+sentinel:// with TLS",
+			 REDIS_SENTINELS_MAX);
+		return -1;
+	}
+	if (url->is_tls && !redis_has_tls()) {
+		redis_url_fini(url);
+		snprintf(why, REDIS_URL_WHY_SIZE,
+			 "is rediss://: hiredis %d.%d, with which this program was built, has no "
+			 "TLS; use redis:// to a stunnel on this machine, as docs/operations.md, "
+			 "TLS to the stores, describes",
+			 HIREDIS_MAJOR, HIREDIS_MINOR);
+		return -1;
+	}
+	return 0;
+}
+
+void redis_url_need(struct redis_url *url, const char *text)
+{
+	char why[REDIS_URL_WHY_SIZE];
+
+	if (redis_url_read(url, text, why))
+		log_fatal("REDIS_URL %s", why);
 }
 
 int redis_url_has_sentinels(const char *text)

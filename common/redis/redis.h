@@ -100,10 +100,13 @@ struct redis_url {
 
 /* 0, or -1 when it is not such a URL. */
 int redis_url_parse(struct redis_url *url, const char *text);
+#define REDIS_URL_WHY_SIZE 320
 /*
- * Parses the setting REDIS_URL. A malformed URL, and one with TLS where hiredis has none, ends the
- * process with a sentence.
+ * As redis_url_parse(), and -1 also for TLS where hiredis has none. `why` says how the URL is
+ * wrong, with nothing secret of it, and follows the name of a setting: "is not of the form …".
  */
+int redis_url_read(struct redis_url *url, const char *text, char why[REDIS_URL_WHY_SIZE]);
+/* Parses the setting REDIS_URL. What redis_url_read() refuses ends the process with a sentence. */
 void redis_url_need(struct redis_url *url, const char *text);
 void redis_url_fini(struct redis_url *url);
 int redis_url_has_sentinels(const char *text); /* for a URL that is valid */
