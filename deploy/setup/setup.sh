@@ -21,7 +21,7 @@ declare -A MODE=() URL=( # by store: local or given, and the URL that was given
 	[postgresql]=${SETUP_DATABASE_URL:-}
 )
 # What the caller has set for itself is not for the programs that this script runs.
-unset COUPON_CONFIG_DIR "${!PG@}" "${!SETUP_@}" REDIS_URL AMQP_URL DATABASE_URL DATABASE_ADMIN_URL
+unset COUPON_CONFIG_DIR "${!PG@}" "${!SETUP_@}" "${!REDIS_@}" "${!AMQP_@}" "${!DATABASE_@}"
 cd /
 
 readonly ETC=/etc/couponmq SECRETS=/etc/couponmq/secrets
