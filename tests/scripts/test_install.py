@@ -213,7 +213,7 @@ def test_the_packages_have_the_version_of_the_programs():
 
 
 def test_the_packages_are_built_with_what_the_programs_are():
-    """The libraries in scripts/packages.sh, but that of the unit tests; manual pages need Python."""
+    """The libraries in scripts/packages.sh, but that of unit tests; manual pages need Python."""
     build = text("scripts/packages.sh").partition("# build\n")[2].partition("#")[0].split()
     control = text("debian/control").partition("Build-Depends:")[2].partition("\nStandards")[0]
     needed = {name.strip() for name in control.split(",")}
