@@ -157,10 +157,11 @@ secrets() {
 }
 
 passwords_is_done() {
-	local file
+	local file all
+	all=$(secrets)
 	while read -r file _; do
 		[[ -e $SECRETS/$file ]] || return 1
-	done < <(secrets)
+	done <<<"$all"
 }
 
 passwords_what() {

@@ -21,8 +21,11 @@ code_keys_what() {
 }
 
 code_keys_do() {
-	local sets
-	sets=$(ctl codes list --json)
+	local coupons coupon sets=''
+	coupons=$(ctl list --json --count 100000 | sed -n 's/.*"coupon":"\([0-9]*\)".*/\1/p')
+	for coupon in $coupons; do
+		sets+=$(ctl codes list "$coupon" --json)
+	done
 	if [[ $sets == *'"set":'* ]]; then
 		record_set code_keys elsewhere
 		say "the database has exchange codes of a key that is not on this machine: put it" \
@@ -62,10 +65,11 @@ setting_is_in() {
 }
 
 settings_is_done() {
-	local file name
+	local file name all
+	all=$(settings)
 	while read -r file name _; do
 		setting_is_in "$file" "$name" || return 1
-	done < <(settings)
+	done <<<"$all"
 }
 
 settings_what() {
