@@ -56,11 +56,11 @@ def bare(machine):
     """The machine with nothing set up, before and after the test."""
     yield machine
     forget_receives(machine)
-    done = setup(machine, "--remove")
+    done = setup_run(machine, "--remove")
     assert done.returncode == 0, done.stderr
 
 
-def setup(machine, *words, **env):
+def setup_run(machine, *words, **env):
     return machine.run("couponctl", "setup", *words, **env)
 
 
@@ -154,7 +154,7 @@ def key_works(machine, told):
 def test_it_makes_a_service_once(bare):
     """Also undoes it: what setup has not made is as before."""
     before = files_of(bare)
-    done = setup(bare, "--yes")
+    done = setup_run(bare, "--yes")
     assert (done.returncode, done.stderr) == (0, ""), done
     assert f"Console: {CONSOLE}/" in done.stdout
     key_works(bare, done.stdout)
@@ -162,7 +162,7 @@ def test_it_makes_a_service_once(bare):
 
     files, stores = files_of(bare), stores_of(bare)
     calls = bare.out("cat", "/run/units/calls")
-    again = setup(bare, "--yes")
+    again = setup_run(bare, "--yes")
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.splitlines() == [NOTHING, f"Console: {CONSOLE}/"]
     assert files_of(bare) == files
@@ -170,7 +170,7 @@ def test_it_makes_a_service_once(bare):
     asked = bare.out("cat", "/run/units/calls").removeprefix(calls).splitlines()
     assert asked and all(line.startswith("-q is-") for line in asked)
 
-    removed = setup(bare, "--remove", "--yes")
+    removed = setup_run(bare, "--remove", "--yes")
     assert (removed.returncode, removed.stderr) == (0, ""), removed
     left = bare.sql("postgres", "SELECT rolname FROM pg_roles WHERE rolname LIKE 'couponmq%'")
     assert left == ""
@@ -183,7 +183,7 @@ def test_it_makes_a_service_once(bare):
     left = [line for line in files_of(bare) if not accounts.match(line)]
     assert left == [line for line in before if not accounts.match(line)]
 
-    nothing = setup(bare, "--remove")
+    nothing = setup_run(bare, "--remove")
     assert nothing.returncode == 0 and "has made nothing on this machine" in nothing.stdout
 
 
@@ -232,7 +232,7 @@ def broken_off(machine, word, *options):
     machine.out("tee", "/run/break_off", stdin=BREAK_OFF)
     at, step, broken = 1, None, 0
     while True:
-        done = setup(machine, *options, BASH_ENV="/run/break_off", BREAK_IN=word, BREAK_AT=at)
+        done = setup_run(machine, *options, BASH_ENV="/run/break_off", BREAK_IN=word, BREAK_AT=at)
         if done.returncode == 0:
             return done.stdout, broken
         assert done.returncode == -9 or done.returncode == 137, done
@@ -253,18 +253,18 @@ def test_a_run_that_is_broken_off_goes_on(bare):
     keys = bare.sql("couponmq", "SELECT count(*) FROM api_key WHERE revoked_at IS NULL")
     assert keys == "1\n"
     files, stores = files_of(bare), stores_of(bare)
-    assert NOTHING in setup(bare).stdout
+    assert NOTHING in setup_run(bare).stdout
     assert (files_of(bare), stores_of(bare)) == (files, stores)
 
     _, broken = broken_off(bare, "remove", "--remove")
     assert broken > 5
-    assert "has made nothing on this machine" in setup(bare, "--remove").stdout
+    assert "has made nothing on this machine" in setup_run(bare, "--remove").stdout
     assert bare.run("ls", ETC / "secrets").returncode != 0
     assert bare.sql("postgres", "SELECT 1 FROM pg_roles WHERE rolname LIKE 'couponmq%'") == ""
 
 
 def test_receives_of_others_are_not_removed(bare):
-    assert setup(bare, "--yes").returncode == 0
+    assert setup_run(bare, "--yes").returncode == 0
     operator = {
         f"{setting}_FILE": ETC / f"secrets/operator-{store}-url"
         for setting, store in (("REDIS_URL", "redis"), ("AMQP_URL", "rabbitmq"),
@@ -274,7 +274,7 @@ def test_receives_of_others_are_not_removed(bare):
     bare.out("couponctl", "publish", coupon, "--wait-s", "60", **operator)
     bare.out("couponctl", "issue", "--coupon", coupon, "--user", "ann", "--ack", "issued")
     files = files_of(bare)
-    refused = setup(bare, "--remove", "--yes")
+    refused = setup_run(bare, "--remove", "--yes")
     assert refused.returncode == 1
     assert "nothing was removed: PostgreSQL has 1 receives" in refused.stderr
     assert files_of(bare) == files
@@ -282,12 +282,12 @@ def test_receives_of_others_are_not_removed(bare):
 
     # Redis alone knows of one that is not settled.
     bare.sql("couponmq", "TRUNCATE user_coupon, receive_rejected")
-    refused = setup(bare, "--remove", "--yes")
+    refused = setup_run(bare, "--remove", "--yes")
     assert refused.returncode == 1
     assert "nothing was removed: Redis has receives" in refused.stderr
 
     forget_receives(bare)
-    removed = setup(bare, "--remove", "--yes")
+    removed = setup_run(bare, "--remove", "--yes")
     assert removed.returncode == 0, removed.stderr
 
 
@@ -295,18 +295,18 @@ def test_what_an_operator_has_set_stays(bare):
     bare.out("install", "-d", ETC)
     own = "# ours\nCOUPON_PROCESSES=2\nCOUPON_ADMIN_METRICS=127.0.0.1:7480\n"
     bare.out("tee", ETC / "admin.conf", stdin=own)
-    assert setup(bare, "--yes").returncode == 0
+    assert setup_run(bare, "--yes").returncode == 0
     text = bare.out("cat", ETC / "admin.conf")
     assert text.startswith(own) and text.count("COUPON_ADMIN_METRICS=") == 1
     assert "\nDATABASE_URL_FILE=/etc/couponmq/secrets/operator-postgresql-url\n" in text
     # An upgrade brings another right in Redis: the users are written again, Redis keeps running.
     pid = bare.out("cat", "/run/units/redis-server@couponmq.service.pid")
     bare.out("sed", "-i", "s/ +hlen / +hlen +hkeys /", PREFIX / "lib/couponmq/redis-users.conf")
-    assert setup(bare, "--yes").returncode == 0
+    assert setup_run(bare, "--yes").returncode == 0
     assert "+hkeys" in redis_cli(bare, "ACL", "GETUSER", "couponmq_gateway")
     assert bare.out("cat", "/run/units/redis-server@couponmq.service.pid") == pid
     bare.out("sed", "-i", "s/ +hlen +hkeys / +hlen /", PREFIX / "lib/couponmq/redis-users.conf")
-    assert setup(bare, "--remove", "--yes").returncode == 0
+    assert setup_run(bare, "--remove", "--yes").returncode == 0
     assert bare.out("cat", ETC / "admin.conf").rstrip("\n") + "\n" == own
     bare.out("rm", ETC / "admin.conf")
 
@@ -327,19 +327,19 @@ def test_stores_that_there_are(bare):
         "DATABASE_URL": "postgresql://shop:shop@127.0.0.1/shop",
         "DATABASE_ADMIN_URL": "postgresql://shop_owner:owner@127.0.0.1/shop",
     }
-    done = setup(bare, "--yes", **urls)
+    done = setup_run(bare, "--yes", **urls)
     assert done.returncode == STOPPED and "GRANT couponmq_app TO" in done.stderr
     bare.sql("shop", "GRANT couponmq_app TO shop")
-    done = setup(bare, "--yes", **urls)
+    done = setup_run(bare, "--yes", **urls)
     assert done.returncode == 0, done.stderr
     key_works(bare, done.stdout)
-    assert NOTHING in setup(bare, "--yes").stdout
-    assert NOTHING in setup(bare, "--yes", **urls).stdout
-    other = setup(bare, "--yes", REDIS_URL="redis://localhost:6400/0")
+    assert NOTHING in setup_run(bare, "--yes").stdout
+    assert NOTHING in setup_run(bare, "--yes", **urls).stdout
+    other = setup_run(bare, "--yes", REDIS_URL="redis://localhost:6400/0")
     assert other.returncode == 1 and "REDIS_URL names another store" in other.stderr
     assert "couponmq" not in bare.out("rabbitmqctl", "-s", "list_vhosts")
 
-    removed = setup(bare, "--remove", "--yes")
+    removed = setup_run(bare, "--remove", "--yes")
     assert removed.returncode == 0, removed.stderr
     assert "Stores whose URLs were given keep what they have." in removed.stdout
     assert bare.sql("shop", "SELECT count(*) FROM coupon") == "1\n"
