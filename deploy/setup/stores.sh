@@ -133,12 +133,12 @@ rabbitmq_do() {
 postgres() {
 	PGOPTIONS='-c client_min_messages=warning' \
 		setpriv --reuid=postgres --regid=postgres --init-groups \
-		psql -X -q -A -t -v ON_ERROR_STOP=1 -p "$PORT_POSTGRESQL" "$@"
+		psql -X -q -A -t -w -v ON_ERROR_STOP=1 -p "$PORT_POSTGRESQL" "$@"
 }
 
 # Whether PROGRAM can log in with its password.
 postgresql_login() {
-	[[ $(PGPASSWORD=$(password postgresql "$1") psql -X -A -t -h 127.0.0.1 \
+	[[ $(PGPASSWORD=$(password postgresql "$1") psql -X -A -t -w -h 127.0.0.1 \
 		-p "$PORT_POSTGRESQL" -U "couponmq_$1" -d "$NAME" -c 'SELECT 1' 2>/dev/null) == 1 ]]
 }
 
