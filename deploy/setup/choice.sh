@@ -152,7 +152,7 @@ secrets() {
 	else
 		echo "postgresql-url 640 couponmq ${URL[postgresql]}"
 		[[ -z $ADMIN_URL ]] ||
-			echo "owner-postgresql-url 600 root $SETUP_DATABASE_ADMIN_URL"
+			echo "owner-postgresql-url 600 root $ADMIN_URL"
 	fi
 }
 

@@ -231,11 +231,13 @@ class Unit:
             self.program_start()
 
     def redis_start(self):
-        folder = Path(f"/run/redis-{self.instance}")
+        name = f"redis-{self.instance}" if self.instance else "redis"
+        folder = Path(f"/run/{name}")
         folder.mkdir(exist_ok=True)
         shutil.chown(folder, "redis", "redis")
-        conf = Path(f"/etc/redis/redis-{self.instance}.conf")
-        port = [line.split()[1] for line in conf.read_text().splitlines() if "port " in line][0]
+        conf = Path(f"/etc/redis/{name}.conf")
+        lines = conf.read_text("utf-8").splitlines()
+        (port,) = [line.split()[1] for line in lines if line.startswith("port ")]
         self.spawn(["redis-server", conf, "--daemonize", "no"], "redis", {})
         wait_for(self.name, lambda: port_answers(int(port)))
 
