@@ -373,7 +373,7 @@ int api_run(struct ctl *ctl)
 		args_fail("command: allowed is a text");
 	if (!command || !command->run)
 		args_fail("there is no command \"%s\"", name);
-	if (command->takes_words)
+	if (command->takes_words || (command->has_no_json && !option_find(command, "format")))
 		args_fail("%s runs another program: it has a command line only", name);
 
 	args_begin(&ctl->args, command);

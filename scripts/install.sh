@@ -39,6 +39,13 @@ files() {
 	for file in deploy/systemd/*.{service,socket,target}; do
 		echo "644 $MADE/${file##*/} $UNITDIR/${file##*/}"
 	done
+	# What couponctl setup runs.
+	echo "755 deploy/setup/setup.sh $PREFIX/lib/couponmq/setup/setup.sh"
+	for file in deploy/setup/{choice,stores,programs,remove}.sh \
+		deploy/{redis-users.conf,rabbitmq.json,fill.awk}; do
+		echo "644 $file $PREFIX/lib/couponmq/${file#deploy/}"
+	done
+
 	for file in deploy/systemd/*.{sysusers,tmpfiles}; do
 		base=${file##*/}
 		echo "644 $file $PREFIX/lib/${base##*.}.d/${base%.*}.conf"

@@ -59,6 +59,7 @@ SKIPS = (
         (f"tests/e2e/test_e2e_store_tls.py::{test}", DEBIAN_12, "hiredis of Debian 12 has no TLS")
         for test in ("test_a_wrong_certificate_*", "test_certificates_that_*", "test_sentinels")
     ),
+    ("tests/scripts/test_setup.py::*", IS_USER or HAS_FILTER, "only root makes such a machine"),
     ("tests/power/*", NO_DISK, "no disk for power cuts"),
     ("tests/scripts/test_install.py::*_purge", IS_USER or HAS_FILTER, "nothing may be mounted"),
     ("tests/scripts/test_run_ha.py::*", lacks("patroni", "etcd", "haproxy"), "make run-ha"),

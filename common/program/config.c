@@ -162,6 +162,18 @@ void config_free(struct config *config)
 			free(*text_at(config, &settings[i]));
 }
 
+const char *config_given(const struct config *config, const char *env)
+{
+	size_t i = 0;
+	const char *value;
+
+	while (i < SETTINGS_N && strcmp(settings[i].env, env) != 0)
+		i++;
+	check(i < SETTINGS_N && settings[i].fallback);
+	value = *(char *const *)(const void *)((const char *)config + settings[i].offset);
+	return strcmp(value, settings[i].fallback) == 0 ? "" : value;
+}
+
 void config_export(const struct config *config, enum config_program own,
 		   enum config_program program)
 {

@@ -34,6 +34,8 @@ struct config {
 int config_read(struct config *config, enum config_program program, int argc, char **argv,
 		int (*takes_value)(const char *flag));
 void config_free(struct config *config);
+/* The value of a text setting, or "" if it is the default. Lent. `env` must be in the table. */
+const char *config_given(const struct config *config, const char *env);
 
 /* Puts those that `program` reads too into the environment, for programs that this one starts. */
 void config_export(const struct config *config, enum config_program own,

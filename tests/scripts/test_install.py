@@ -15,6 +15,7 @@ BUILD_DIR = os.environ.get("BUILD_DIR") or "build"
 TOOLS = {"bin/couponctl", "bin/coupon-rush"}
 SERVERS = {"sbin/coupon-admin", "sbin/coupon-gateway", "sbin/coupon-worker"}
 DEVELOPMENT = {"include/couponlock.h", "share/man/man3/couponlock.3"}
+DATA_OF_SETUP = {"redis-users.conf", "rabbitmq.json", "fill.awk"}
 UNITS = (".service", ".socket", ".target")
 # What tests/scripts/package_life.sh prints.
 LIVED = """\
@@ -91,6 +92,12 @@ def of_systemd():
     }
 
 
+def of_setup():
+    """What couponctl setup runs."""
+    parts = {f"setup/{path.name}" for path in (ROOT / "deploy/setup").iterdir()}
+    return {f"lib/couponmq/{name}" for name in parts | DATA_OF_SETUP}
+
+
 # ---- make install
 
 
@@ -105,7 +112,7 @@ def root(tmp_path_factory):
 def test_installs_these_files(root):
     library = {"lib/libcouponlock.so", "lib/libcouponlock.so.0", "lib/pkgconfig/couponlock.pc"}
     expected = TOOLS | SERVERS | library | DEVELOPMENT | pages("1", "7", "8") | completions()
-    expected |= of_systemd() | {f"lib/systemd/system/{name}" for name in units()}
+    expected |= of_systemd() | {f"lib/systemd/system/{name}" for name in units()} | of_setup()
     assert files(root) == {f"usr/local/{name}" for name in expected}
     assert (root / "etc/couponmq").is_dir()
     for name in TOOLS | SERVERS:
@@ -239,6 +246,7 @@ def test_packages_have_these_files(packages):
         return {f"{name}.gz" if name.startswith("share/man/") else name for name in names}
 
     server = SERVERS | of_systemd() | {f"lib/systemd/system/{name}" for name in units()}
+    server |= of_setup()
     assert contents(packages, "couponmq-server") == server | packed(pages("8"))
     assert contents(packages, "couponmq-client") == TOOLS | completions() | packed(pages("1", "7"))
     assert contents(packages, "libcouponlock0") == {f"{library}/libcouponlock.so.0"}
