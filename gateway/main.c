@@ -72,8 +72,8 @@ struct processes {
 	size_t n;
 	const struct config *config;
 	const struct gateway_sockets *sockets;
-	sigset_t signals; /* the parent waits for these */
-	sigset_t before;  /* the masks that the processes get */
+	sigset_t signals;  /* the parent waits for these */
+	sigset_t before;   /* the masks that the processes get */
 	int64_t looked_ms; /* for loops that turn */
 	int64_t reload_ms; /* since when processes load their files again; 0: they do not */
 };
@@ -190,8 +190,7 @@ static void processes_tell(struct processes *processes)
 			kill(process->pid, SIGKILL);
 		}
 	}
-	snprintf(status, sizeof(status), "%zu of %zu processes are ready", ready,
-		 processes->n);
+	snprintf(status, sizeof(status), "%zu of %zu processes are ready", ready, processes->n);
 	service_tell(now_ms, ready == processes->n, 1, status);
 	if (processes->reload_ms &&
 	    (are_reloaded || now_ms - processes->reload_ms >= RELOAD_MAX_MS)) {
@@ -239,8 +238,8 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	while (signal != SIGTERM && signal != SIGINT) {
 		int64_t wait_ms = processes_start(&processes);
 
-		signal = signal_wait(&processes, wait_ms < service_every_ms() ? wait_ms
-									      : service_every_ms());
+		signal = signal_wait(&processes,
+				     wait_ms < service_every_ms() ? wait_ms : service_every_ms());
 		processes_reap(&processes, 0);
 		if (signal == SIGHUP) {
 			service_reloading();

@@ -361,9 +361,9 @@ static void wait_for_work(struct worker *worker)
 		due_ms = earlier(due_ms, worker->forward_due_ms);
 
 	poll(fds, 4,
-	     due_ms < now_ms ? 0
-			     : (int)earlier(due_ms - now_ms,
-					    earlier(STATS_EVERY_MS, service_every_ms())));
+	     due_ms < now_ms
+		     ? 0
+		     : (int)earlier(due_ms - now_ms, earlier(STATS_EVERY_MS, service_every_ms())));
 	if (fds[0].revents) {
 		log_info("stopping", LOG_S("queue", worker->settler.work->queues[0]),
 			 LOG_I("held", counts.held));

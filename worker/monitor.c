@@ -43,7 +43,7 @@ struct monitor {
 	struct thread thread;
 	struct event_base *base;
 	struct web *web;
-	int hangup_fd; /* can be read after SIGHUP */
+	int hangup_fd;  /* can be read after SIGHUP */
 	int is_guarded; /* COUPON_TLS_CLIENT_CA is set */
 
 	/* of the thread that asks for the members of queues, with COUPON_RABBITMQ_API */
@@ -187,10 +187,9 @@ static struct readiness readiness_find(void)
 	if (metrics_get(METRIC_POSTGRESQL_OLD))
 		found.postgresql = RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
 	else if (keeper.relation == RELATION_BEHIND)
-		found.postgresql =
-			keeper.recovers
-				? "put back to an earlier moment; the keeper recovers"
-				: "put back to an earlier moment; run couponctl recover";
+		found.postgresql = keeper.recovers
+					   ? "put back to an earlier moment; the keeper recovers"
+					   : "put back to an earlier moment; run couponctl recover";
 	if (keeper.relation == RELATION_FOREIGN)
 		found.redis = RELATION_FOREIGN_TEXT "; see couponctl installation";
 	else if (keeper.relation == RELATION_UNADOPTED)
