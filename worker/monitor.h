@@ -14,8 +14,8 @@
 struct monitor;
 
 /*
- * Takes over the bound socket `fd`; with -1 there is no server. The settings are lent. At SIGHUP the
- * server loads the files of certificates at once. Before any other thread starts: it blocks the
+ * Takes over the bound socket `fd`; with -1 there is no server. The settings are lent. At SIGHUP
+ * the server loads the files of certificates at once. Before any other thread starts: it blocks the
  * signal.
  */
 struct monitor *monitor_start(int fd, const struct config *config);
