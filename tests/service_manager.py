@@ -73,9 +73,10 @@ class Manager:
         wait_until(lambda: self.count(name) >= times)
 
     def close(self):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(b"", str(self.path))
-        self.thread.join()
+        if self.thread.is_alive():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(b"", str(self.path))
+            self.thread.join()
         self.socket.close()
 
 
