@@ -19,7 +19,7 @@ for fd in $SOCKETS; do
     number=$((number + 1))
 done
 unset SOCKETS
-export LISTEN_PID=$$ WATCHDOG_PID=$$
+export LISTEN_PID=$$ WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=${STARTED:-$$}
 exec "$@"
 """
 CREDENTIALS = struct.Struct("3i")
@@ -73,6 +73,7 @@ class Manager:
         wait_until(lambda: self.count(name) >= times)
 
     def close(self):
+        """What was told before has been read."""
         if self.thread.is_alive():
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.sendto(b"", str(self.path))

@@ -203,13 +203,16 @@ static int text_send(const char *text, size_t len)
 
 void service_begin(size_t loops)
 {
-	const char *path = getenv("NOTIFY_SOCKET");
+	const char *path = getenv("NOTIFY_SOCKET"), *started = getenv("SYSTEMD_EXEC_PID");
 	size_t len = path ? strlen(path) : 0, size = (loops + 1) * sizeof(*manager.loops);
 	uint64_t watchdog_us;
 
 	manager.loops = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	check(manager.loops != MAP_FAILED);
 	manager.loops_n = loops;
+	/* What has started this program may be the service, and not mean it. */
+	if (started && strtoll(started, NULL, 10) != getpid())
+		return;
 	/* A path, or @ and an abstract name. */
 	if (len < 2 || (*path != '/' && *path != '@') || len >= sizeof(manager.address.sun_path))
 		return;

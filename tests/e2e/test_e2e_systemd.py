@@ -182,6 +182,17 @@ def test_without_systemd_nothing_is_told(service, program):
     assert one.terminate() == 0
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_that_a_service_starts_tells_nothing(service, managers, program):
+    """It is the service that systemd means."""
+    manager = managers()
+    one = service(program, manager, watchdog_ms=400, STARTED=os.getpid())
+    wait_until(lambda: "event=ready" in one.log())
+    assert one.terminate() == 0
+    manager.close()
+    assert manager.told == []
+
+
 # The watchdog
 
 
@@ -376,6 +387,7 @@ def test_a_restart_refuses_no_connection(service, tmp_path, program, processes):
     def all_answered(more):
         wanted = [count + more for count in answered]
         wait_until(lambda: wrong or all(map(lambda n, w: n >= w, answered, wanted)))
+        assert not wrong, f"of {sum(answered)}: {wrong}"
 
     for caller in callers:
         caller.start()
