@@ -180,6 +180,7 @@ static struct {
 	int fd; /* -1: nobody is to be told */
 	struct sockaddr_un address;
 	socklen_t address_len;
+	int64_t watch_ms;         /* a quarter of the time of the watchdog; 0: there is none */
 	struct service_told told; /* the main loop's */
 	atomic_int is_ready;      /* READY=1 was told */
 	int64_t looked_ms;
@@ -231,6 +232,7 @@ void service_begin(size_t loops)
 		int64_t half_ms = (int64_t)(watchdog_us / 2000);
 
 		manager.told.watchdog_ms = half_ms > 0 ? half_ms : 1;
+		manager.watch_ms = (manager.told.watchdog_ms + 1) / 2;
 	}
 }
 
@@ -243,16 +245,14 @@ void service_leave(void)
 
 int64_t service_watch_ms(void)
 {
-	return (manager.told.watchdog_ms + 1) / 2;
+	return manager.watch_ms;
 }
 
 int64_t service_every_ms(void)
 {
-	int64_t watch_ms = service_watch_ms();
-
 	if (manager.fd < 0)
 		return INT64_MAX;
-	return watch_ms && watch_ms < EVERY_MS ? watch_ms : EVERY_MS;
+	return manager.watch_ms && manager.watch_ms < EVERY_MS ? manager.watch_ms : EVERY_MS;
 }
 
 int service_is_due(int64_t now_ms)
