@@ -254,14 +254,14 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 
 /* ---- what watches the program */
 
-#define KEYS_UNKNOWN "API keys cannot be checked: neither Redis nor PostgreSQL has answered"
 #define NO_PROGRAM "cannot be started"
 
 int server_is_ready(const struct admin_server *server, const char **why)
 {
-	if (!auth_is_ready(server->auth))
-		*why = KEYS_UNKNOWN;
-	else if (access(couponctl_path(), X_OK))
+	*why = auth_trouble(server->auth);
+	if (*why)
+		return 0;
+	if (access(couponctl_path(), X_OK))
 		*why = "couponctl " NO_PROGRAM;
 	else if (server->stop_by_ms)
 		*why = "stopping";
@@ -273,9 +273,8 @@ int server_is_ready(const struct admin_server *server, const char **why)
 /* Tells everybody whether the program is ready, and why not only those with a key. */
 static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
-	const char *why;
-	int keys = auth_is_ready(server->auth), program = access(couponctl_path(), X_OK) == 0,
-	    ready = server_is_ready(server, &why);
+	const char *trouble = auth_trouble(server->auth), *why;
+	int program = access(couponctl_path(), X_OK) == 0, ready = server_is_ready(server, &why);
 	const struct tls *tls = web_tls(server->web);
 	enum auth_answer answer = request_auth(request, server->auth, KEY_ROLE_MONITOR, NULL);
 	cJSON *object, *warnings;
@@ -288,7 +287,7 @@ static void on_readyz(struct admin_server *server, struct admin_request *request
 	object = output_object();
 	output_bool(object, "ready", ready);
 	if (answer == AUTH_OK) {
-		output_text(object, "keys", keys ? "ok" : KEYS_UNKNOWN);
+		output_text(object, "keys", trouble ? trouble : "ok");
 		output_text(object, "couponctl", program ? "ok" : NO_PROGRAM);
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);
