@@ -183,9 +183,10 @@ static void processes_tell(struct processes *processes)
 		ready += (size_t)service_loop_is_ready(i);
 		if ((int)(service_loop_reloads(i) - process->reloads) < 0)
 			are_reloaded = 0;
-		if (!is_look || service_loop_has_turned(i))
-			process->silent = 0;
-		else if (++process->silent >= SILENT_LOOKS) {
+		if (!is_look)
+			continue;
+		process->silent = service_loop_has_turned(i) ? 0 : process->silent + 1;
+		if (process->silent == SILENT_LOOKS) {
 			log_error("process_hangs", LOG_I("pid", process->pid));
 			kill(process->pid, SIGKILL);
 		}
