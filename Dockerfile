@@ -7,7 +7,8 @@ RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
 		build-essential pkg-config postgresql-client \
 		libcjson-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev \
-		libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev uthash-dev \
+		libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev \
+		libsystemd-dev uthash-dev \
 	&& rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

@@ -37,7 +37,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 LDLIBS = -lrabbitmq $(if $(HIREDIS_SSL),-lhiredis_ssl) -lhiredis -lpq -lcjson -lssl -lcrypto -lcsv \
-	-lcurl -levent_openssl -levent -lhttp_parser -lsodium -lpthread -lm \
+	-lcurl -levent_openssl -levent -lhttp_parser -lsodium -lsystemd -lpthread -lm \
 	$(if $(WITH_ZOOKEEPER),-lzookeeper_mt)
 OPTIONAL = $(if $(WITH_ZOOKEEPER),,lock/lock_zookeeper.c)
 

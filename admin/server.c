@@ -37,6 +37,7 @@
 #define ASK_MS 5000      /* both stores may hang */
 #define ASK_KNOWN_MS 500 /* for a key that was good at the last look; then that counts */
 #define STOP_TICKS 10    /* for the last replies to go out */
+#define ACCEPTED_MS 500  /* for what a listener of systemd accepted before it was closed */
 
 /* A request that is answered when the stores were asked for changes of keys. */
 struct waiting {
@@ -62,6 +63,8 @@ struct admin_server {
 	struct ticker *stopping;
 	int64_t stop_by_ms; /* 0: it goes on */
 	int stop_ticks;
+	int is_given;  /* its listener is systemd's, and outlives it */
+	int is_closed; /* it accepts nothing more */
 };
 
 /* ---- what goes on */
@@ -251,12 +254,27 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 
 /* ---- what watches the program */
 
+#define NO_PROGRAM "cannot be started"
+
+int server_is_ready(const struct admin_server *server, const char **why)
+{
+	*why = auth_trouble(server->auth);
+	if (*why)
+		return 0;
+	if (access(couponctl_path(), X_OK))
+		*why = "couponctl " NO_PROGRAM;
+	else if (server->stop_by_ms)
+		*why = "stopping";
+	else
+		return 1;
+	return 0;
+}
+
 /* Tells everybody whether the program is ready, and why not only those with a key. */
 static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
-	const char *trouble = auth_trouble(server->auth);
-	int program = access(couponctl_path(), X_OK) == 0,
-	    ready = !trouble && program && !server->stop_by_ms;
+	const char *trouble = auth_trouble(server->auth), *why;
+	int program = access(couponctl_path(), X_OK) == 0, ready = server_is_ready(server, &why);
 	const struct tls *tls = web_tls(server->web);
 	enum auth_answer answer = request_auth(request, server->auth, KEY_ROLE_MONITOR, NULL);
 	cJSON *object, *warnings;
@@ -270,7 +288,7 @@ static void on_readyz(struct admin_server *server, struct admin_request *request
 	output_bool(object, "ready", ready);
 	if (answer == AUTH_OK) {
 		output_text(object, "keys", trouble ? trouble : "ok");
-		output_text(object, "couponctl", program ? "ok" : "cannot be started");
+		output_text(object, "couponctl", program ? "ok" : NO_PROGRAM);
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);
 		if (tls && tls_trouble(tls))
@@ -460,10 +478,28 @@ static int on_stop_tick(void *context)
 	return 0;
 }
 
+static void on_accepted_served(evutil_socket_t fd, short what, void *data)
+{
+	struct admin_server *server = data;
+
+	(void)fd;
+	(void)what;
+	if (!server->stop_by_ms)
+		server_stop(server);
+}
+
 void server_stop(struct admin_server *server)
 {
+	static const struct timeval accepted_time = { .tv_usec = ACCEPTED_MS * 1000 };
 	struct child_counts counts = operations_count(server->operations);
 
+	if (server->is_given && !server->is_closed) {
+		server->is_closed = 1;
+		web_close(server->web);
+		check(event_base_once(server->base, -1, EV_TIMEOUT, on_accepted_served, server,
+				      &accepted_time) == 0);
+		return;
+	}
 	if (server->stop_by_ms || counts.running + counts.waiting == 0) {
 		event_base_loopbreak(server->base);
 		return;
@@ -473,11 +509,13 @@ void server_stop(struct admin_server *server)
 	ticker_start(server->stopping);
 }
 
-struct admin_server *server_new(struct event_base *base, int fd, const struct config *config)
+struct admin_server *server_new(struct event_base *base, int fd, int is_given,
+				const struct config *config)
 {
 	struct admin_server *server = checked(calloc(1, sizeof(*server)));
 
 	server->config = config;
+	server->is_given = is_given;
 	server->base = base;
 	server->arena = json_arena_new();
 	json_decimals_allow(server->arena);
@@ -498,6 +536,11 @@ struct admin_server *server_new(struct event_base *base, int fd, const struct co
 						     .tick = on_tick,
 						     .context = server });
 	return server;
+}
+
+void server_reload(struct admin_server *server)
+{
+	web_reload(server->web);
 }
 
 void server_free(struct admin_server *server)

@@ -5,6 +5,7 @@
 #include "common/fault.h"
 #include "common/log/log.h"
 #include "common/message/message.h"
+#include "common/program/service_manager.h"
 #include "common/program/weak_settings.h"
 #include "common/rabbit/topology.h"
 #include "common/redis/redis_client.h"
@@ -47,6 +48,11 @@
 /* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
 #define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
+/*
+ * What a listener of systemd has accepted before it was closed is served for so long: a client
+ * sends its request at once, and the next process has no part in this connection.
+ */
+#define ACCEPTED_MS 500
 #define STARTING_TEXT "this gateway has just started"
 
 struct gateway {
@@ -79,6 +85,9 @@ struct gateway {
 	struct json_arena *arena; /* for replies of workers */
 	struct reply reply;       /* that is being read */
 	const struct config *config;
+	size_t process;
+	int listeners_stay;     /* those of systemd: they outlive the process */
+	int is_closed;          /* its listeners are, and what was accepted is served */
 	int signals;            /* to end, that it got */
 	int64_t drain_until_ms; /* 0: not told to end */
 	int64_t stop_ms;        /* when it began to finish */
@@ -213,6 +222,13 @@ static void stop(struct gateway *gateway, int signal)
 {
 	if (gateway->stop_by_ms)
 		return;
+	if (gateway->listeners_stay && !gateway->is_closed) {
+		gateway->is_closed = 1;
+		gateway->drain_until_ms = clock_monotonic_ms() + ACCEPTED_MS;
+		intake_drain(gateway->intake);
+		arrivals_close(intake_arrivals(gateway->intake));
+		return;
+	}
 	log_info("stopping", LOG_I("signal", signal),
 		 LOG_I("inflight", intake_inflight(gateway->intake)),
 		 LOG_I("unconfirmed", unconfirmed_all(gateway)));
@@ -297,7 +313,9 @@ static int ready(void *context, cJSON **body)
 	cJSON *warnings;
 
 	/* Why it gets no new clients, or NULL. */
-	if (gateway->stop_by_ms)
+	if (gateway->wait_until_ms)
+		own = "stopping, but neither RabbitMQ nor Redis has all receives that it accepted";
+	else if (gateway->stop_by_ms)
 		own = "stopping";
 	else if (gateway->drain_until_ms)
 		own = "draining";
@@ -333,16 +351,41 @@ static int ready(void *context, cJSON **body)
 	return !redis && !own;
 }
 
+/* The body of /readyz in a line: "ready; rabbitmq: not connected". */
+static void status_line(const cJSON *body, int is_ready, char status[SERVICE_STATUS_SIZE])
+{
+	int len = snprintf(status, SERVICE_STATUS_SIZE, is_ready ? "ready" : "not ready");
+	const cJSON *part;
+
+	cJSON_ArrayForEach(part, cJSON_GetObjectItem(body, "degraded"))
+	{
+		if (len < SERVICE_STATUS_SIZE)
+			len += snprintf(status + len, SERVICE_STATUS_SIZE - (size_t)len, "; %s: %s",
+					part->valuestring,
+					cJSON_GetObjectItem(body, part->valuestring)->valuestring);
+	}
+}
+
 /* Returns 1: there is always something to look after. */
 static int on_tick(void *context)
 {
 	const struct gateway *gateway = context;
+	int64_t now_ms = clock_monotonic_ms();
+	char status[SERVICE_STATUS_SIZE];
 	cJSON *body;
+	int is_ready;
 
 	tick(context);
+	is_ready = ready(context, &body);
 	metrics_set(METRIC_PROCESSES, 1);
 	metrics_set(METRIC_REPLICAS_WANTED, gateway->config->redis_replicas);
-	metrics_set(METRIC_PROCESSES_READY, ready(context, &body));
+	metrics_set(METRIC_PROCESSES_READY, is_ready);
+	if (gateway->config->processes > 1) {
+		service_turned(gateway->process, is_ready);
+	} else if (service_is_due(now_ms)) {
+		status_line(body, is_ready, status);
+		service_tell(now_ms, is_ready, 1, status);
+	}
 	cJSON_Delete(body);
 	return 1;
 }
@@ -354,7 +397,13 @@ static void on_signal(evutil_socket_t signal, short what, void *data)
 
 	(void)what;
 	if (signal == SIGHUP) {
+		if (gateway->config->processes == 1)
+			service_reloading();
 		intake_reload(gateway->intake);
+		if (gateway->config->processes == 1)
+			service_reloaded();
+		else
+			service_loop_reloaded(gateway->process);
 		return;
 	}
 	if (signal == GATEWAY_GIVE_UP) {
@@ -377,6 +426,8 @@ static void on_signal(evutil_socket_t signal, short what, void *data)
 	}
 	gateway->signals = 1;
 	gateway->drain_until_ms = clock_monotonic_ms() + drain_s * 1000;
+	if (gateway->config->processes == 1)
+		service_stopping(gateway_stop_ms(gateway->config), "stopping");
 	if (drain_s == 0) {
 		stop(gateway, signal);
 		return;
@@ -696,6 +747,12 @@ static void accept_pause_count(void)
 	metrics_add(METRIC_ACCEPT_PAUSES, 1);
 }
 
+int64_t gateway_stop_ms(const struct config *config)
+{
+	return (config->drain_s + config->stop_wait_s) * 1000 + GATEWAY_FINISH_MS +
+	       GATEWAY_STOP_GRACE_MS;
+}
+
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets, size_t process)
 {
 	static struct gateway gateway; /* what it has is freed with the process */
@@ -704,6 +761,8 @@ void gateway_run(const struct config *config, const struct gateway_sockets *sock
 	int publisher_fd;
 
 	gateway_open(&gateway, config, process, &publisher_fd);
+	gateway.process = process;
+	gateway.listeners_stay = sockets->are_given;
 
 	listener_on_pause(accept_pause_count);
 	arrivals = intake_arrivals(gateway.intake);

@@ -23,6 +23,7 @@
 struct gateway_sockets {
 	int api[GATEWAY_LISTENERS_MAX]; /* TCP, Unix */
 	int http;
+	int are_given; /* some by systemd, where clients wait for the next process */
 };
 
 /*
@@ -38,10 +39,17 @@ struct gateway_sockets {
  * GATEWAY_FINISH lets it finish at once, GATEWAY_GIVE_UP ends the wait; so do a second and a third
  * signal to the only process. One of several may get each signal twice, from its parent and from
  * who tells all processes of a service to end.
+ *
+ * Before it finishes, it closes its listeners. If some are given by systemd, it serves what it has
+ * accepted for half a second more: others wait for the next process, and nobody is refused.
  */
 void gateway_run(const struct config *config, const struct gateway_sockets *sockets,
 		 size_t process);
 
 #define GATEWAY_FINISH_MS 10000
+/* Until the process has ended after that: connections are closed, and the stores told. */
+#define GATEWAY_STOP_GRACE_MS 3000
+/* All of it at most, after SIGTERM. */
+int64_t gateway_stop_ms(const struct config *config);
 #define GATEWAY_FINISH SIGUSR1
 #define GATEWAY_GIVE_UP SIGUSR2

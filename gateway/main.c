@@ -11,6 +11,7 @@
 #include "common/program/config.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
+#include "common/program/service_manager.h"
 #include "common/serve/http_origin.h"
 #include "common/serve/loop.h"
 #include "common/serve/tls.h"
@@ -44,19 +45,26 @@
  *	SIGTERM: passed on to each, and none is started any more; the second one is GATEWAY_FINISH
  *	         for them, the third one GATEWAY_GIVE_UP; a process that has not ended some time
  *	         after the longest wait that it may have is killed
+ *
+ * It alone tells systemd anything. Where systemd watches it, it watches the processes: one whose
+ * loop does not turn is killed, and started again, and the others go on.
  */
 
 #define PROCESSES_MAX 64
 /* a process finishes its requests, then closes its connections */
-#define STOP_GRACE_MS (GATEWAY_FINISH_MS + 3000)
+#define STOP_GRACE_MS (GATEWAY_FINISH_MS + GATEWAY_STOP_GRACE_MS)
 #define SETTLED_MS 10000 /* a process that ran this long did not fail at its start */
 #define WAIT_MAX_MS 60000
 #define KILLED_WAIT_MS 100
+#define SILENT_LOOKS 4      /* a quarter of the time of the watchdog each */
+#define RELOAD_MAX_MS 10000 /* a process that has just started ignores SIGHUP */
 
 struct process {
 	pid_t pid;        /* 0: it does not run */
 	int64_t start_ms; /* when it was started, or is to be */
 	struct backoff backoff;
+	unsigned silent;  /* looks in a row at which its loop had not turned */
+	unsigned reloads; /* it will have made so many when it has obeyed SIGHUP */
 };
 
 struct processes {
@@ -64,8 +72,10 @@ struct processes {
 	size_t n;
 	const struct config *config;
 	const struct gateway_sockets *sockets;
-	sigset_t signals; /* the parent waits for these */
-	sigset_t before;  /* the masks that the processes get */
+	sigset_t signals;  /* the parent waits for these */
+	sigset_t before;   /* the masks that the processes get */
+	int64_t looked_ms; /* for loops that turn */
+	int64_t reload_ms; /* since when processes load their files again; 0: they do not */
 };
 
 /* Starts the processes that are due; returns the ms until the next one is. */
@@ -78,8 +88,12 @@ static int64_t processes_start(struct processes *processes)
 		struct process *process = &processes->list[i];
 
 		if (!process->pid && process->start_ms <= now_ms) {
-			pid_t pid = fork();
+			pid_t pid;
 
+			service_turned(i, 0);
+			process->silent = 0;
+			process->reloads = service_loop_reloads(i);
+			pid = fork();
 			if (pid == 0) {
 				/* another parent may want the ports */
 				prctl(PR_SET_PDEATHSIG, GATEWAY_FINISH);
@@ -87,6 +101,7 @@ static int64_t processes_start(struct processes *processes)
 					exit(1);
 				signal(SIGHUP, SIG_IGN); /* until its loop handles it */
 				sigprocmask(SIG_SETMASK, &processes->before, NULL);
+				service_leave();
 				metrics_enter(i);
 				doubt_enter(i, clock_monotonic_ms(), ADMISSION_DOUBT_MS);
 				attempts_enter(i);
@@ -143,6 +158,48 @@ static size_t processes_reap(struct processes *processes, int stopping)
 	return running;
 }
 
+/*
+ * Tells systemd how the processes are. If it watches this one, a process is killed when its loop
+ * has not turned at so many looks in a row; by the clock, all of them would be killed after a pause
+ * of the whole machine.
+ */
+static void processes_tell(struct processes *processes)
+{
+	int64_t now_ms = clock_monotonic_ms(), watch_ms = service_watch_ms();
+	int is_look = watch_ms > 0 && now_ms - processes->looked_ms >= watch_ms;
+	char status[SERVICE_STATUS_SIZE];
+	size_t ready = 0;
+	int are_reloaded = 1;
+
+	if (!service_is_due(now_ms))
+		return;
+	if (is_look)
+		processes->looked_ms = now_ms;
+	for (size_t i = 0; i < processes->n; i++) {
+		struct process *process = &processes->list[i];
+
+		if (!process->pid)
+			continue;
+		ready += (size_t)service_loop_is_ready(i);
+		if ((int)(service_loop_reloads(i) - process->reloads) < 0)
+			are_reloaded = 0;
+		if (!is_look)
+			continue;
+		process->silent = service_loop_has_turned(i) ? 0 : process->silent + 1;
+		if (process->silent == SILENT_LOOKS) {
+			log_error("process_hangs", LOG_I("pid", process->pid));
+			kill(process->pid, SIGKILL);
+		}
+	}
+	snprintf(status, sizeof(status), "%zu of %zu processes are ready", ready, processes->n);
+	service_tell(now_ms, ready == processes->n, 1, status);
+	if (processes->reload_ms &&
+	    (are_reloaded || now_ms - processes->reload_ms >= RELOAD_MAX_MS)) {
+		processes->reload_ms = 0;
+		service_reloaded();
+	}
+}
+
 /* The next signal, or -1 after the time. */
 static int signal_wait(const struct processes *processes, int64_t wait_ms)
 {
@@ -168,7 +225,7 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	struct processes processes = { .n = (size_t)config->processes,
 				       .config = config,
 				       .sockets = sockets };
-	int64_t stop_wait_ms = config->stop_wait_s * 1000, until_ms, left_ms;
+	int64_t until_ms, left_ms;
 	int killed = 0, signals = 1, signal = 0;
 
 	check(processes.n <= PROCESSES_MAX);
@@ -180,17 +237,27 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	sigaddset(&processes.signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &processes.signals, &processes.before);
 	while (signal != SIGTERM && signal != SIGINT) {
-		signal = signal_wait(&processes, processes_start(&processes));
+		int64_t wait_ms = processes_start(&processes);
+
+		signal = signal_wait(&processes,
+				     wait_ms < service_every_ms() ? wait_ms : service_every_ms());
 		processes_reap(&processes, 0);
-		if (signal == SIGHUP)
+		if (signal == SIGHUP) {
+			service_reloading();
+			processes.reload_ms = clock_monotonic_ms();
+			for (size_t i = 0; i < processes.n; i++)
+				processes.list[i].reloads = service_loop_reloads(i) + 1;
 			processes_signal(&processes, SIGHUP);
+		}
+		processes_tell(&processes);
 	}
+	service_stopping(gateway_stop_ms(config), "stopping");
 
 	/* Once the processes have closed theirs as well, connections are refused. */
 	close(sockets->api[0]);
 	close(sockets->http);
 	processes_signal(&processes, SIGTERM);
-	until_ms = clock_monotonic_ms() + config->drain_s * 1000 + STOP_GRACE_MS + stop_wait_ms;
+	until_ms = clock_monotonic_ms() + gateway_stop_ms(config);
 	while (processes_reap(&processes, 1) > 0) {
 		left_ms = until_ms - clock_monotonic_ms();
 		if (left_ms <= 0 && !killed) {
@@ -201,7 +268,8 @@ static int processes_run(const struct config *config, const struct gateway_socke
 		if (signal != SIGTERM && signal != SIGINT)
 			continue;
 		signals++;
-		until_ms = clock_monotonic_ms() + STOP_GRACE_MS + (signals < 3 ? stop_wait_ms : 0);
+		until_ms = clock_monotonic_ms() + STOP_GRACE_MS +
+			   (signals < 3 ? config->stop_wait_s * 1000 : 0);
 		processes_signal(&processes, signals < 3 ? GATEWAY_FINISH : GATEWAY_GIVE_UP);
 	}
 	return killed;
@@ -279,6 +347,14 @@ int main(int argc, char **argv)
 {
 	struct gateway_sockets sockets;
 	struct config config;
+	struct service_listener given[] = {
+		{ .name = "lines", .setting = "COUPON_LISTEN", .address = &config.listen },
+		{ .name = "lines",
+		  .setting = "COUPON_UNIX_SOCKET",
+		  .address = &config.unix_socket,
+		  .is_unix = 1 },
+		{ .name = "http", .setting = "COUPON_HTTP_LISTEN", .address = &config.http_listen },
+	};
 	int check_only = 0, status = 0;
 
 	program_begin();
@@ -294,6 +370,7 @@ int main(int argc, char **argv)
 	service_version_init();
 	program_trust_stores(&config);
 	program_check_urls(&config);
+	service_listeners_take(given, sizeof(given) / sizeof(given[0]));
 	bind_check("COUPON_LISTEN", config.listen);
 	bind_check("COUPON_HTTP_LISTEN", config.http_listen);
 	http_hosts_check(config.http_hosts);
@@ -309,10 +386,17 @@ int main(int argc, char **argv)
 	}
 	signal(SIGPIPE, SIG_IGN);
 	kernel_prepare(&config);
-	sockets.api[0] = bind_tcp("COUPON_LISTEN", config.listen);
-	sockets.api[1] = *config.unix_socket ? bind_unix("COUPON_UNIX_SOCKET", config.unix_socket)
-					     : -1;
-	sockets.http = bind_tcp("COUPON_HTTP_LISTEN", config.http_listen);
+	service_begin((size_t)config.processes);
+	sockets.api[0] = given[0].fd;
+	if (given[0].fd < 0)
+		sockets.api[0] = bind_tcp("COUPON_LISTEN", config.listen);
+	sockets.api[1] = given[1].fd;
+	if (given[1].fd < 0 && *config.unix_socket)
+		sockets.api[1] = bind_unix("COUPON_UNIX_SOCKET", config.unix_socket);
+	sockets.http = given[2].fd;
+	if (given[2].fd < 0)
+		sockets.http = bind_tcp("COUPON_HTTP_LISTEN", config.http_listen);
+	sockets.are_given = given[0].fd >= 0 || given[1].fd >= 0 || given[2].fd >= 0;
 	metrics_share((size_t)config.processes);
 	doubt_init((size_t)config.processes);
 	attempts_init((size_t)config.processes,
@@ -324,7 +408,7 @@ int main(int argc, char **argv)
 		gateway_run(&config, &sockets, 0);
 	else
 		status = processes_run(&config, &sockets);
-	if (*config.unix_socket)
+	if (*config.unix_socket && given[1].fd < 0)
 		bind_unix_end(sockets.api[1], config.unix_socket);
 	config_free(&config);
 	return status;

@@ -11,7 +11,8 @@ PACKAGES=(
 	# build
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev
-	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev uthash-dev
+	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev libsystemd-dev
+	uthash-dev
 	# run: the three services, the tools that the stack scripts call, certificates for webhooks
 	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# programs of tests, benches and lint in Python; certificates
@@ -30,7 +31,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
 # Parts of other projects that tests put around ours.
-[[ ${1:-} != test ]] || PACKAGES+=(haproxy prometheus stunnel4)
+[[ ${1:-} != test ]] || PACKAGES+=(haproxy prometheus stunnel4 systemd)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography linux-perf)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)

@@ -36,6 +36,7 @@ SECONDS = {
     "test_e2e_broker_cluster.py": (45, 0),
     "test_e2e_locked_coupon.py": (46, 0),
     "test_e2e_memory.py": (60, 0),
+    "test_e2e_systemd.py": (0, 100),
     "test_e2e_sentinel.py": (0, 30),
     "test_e2e_admin.py": (15, 65),
     "test_e2e_balancer.py": (12, 14),

@@ -33,6 +33,7 @@ SKIPS = (
     ("unit_test_limits::*_dies_in_the_middle", HAS_FILTER, "no process may be stepped here"),
     ("unit_test_limits::*_is_counted_for_another", HAS_FILTER, "no process may be stepped here"),
     ("unit_test_word_table::*_process_dies_*", HAS_FILTER, "no process may be stepped here"),
+    ("tests/e2e/test_e2e_systemd.py::*_thread_*", HAS_FILTER, "no thread may be frozen here"),
     ("tests/console/*", not SELENIUM or lacks("chromium", "chromedriver"), "make test-console"),
     ("tests/console/test_console.py::*", os.environ.get("TLS") == "yes", "a store's own port"),
     ("tests/docs/test_compose.py::*", lacks("docker-compose"), "make test-compose"),

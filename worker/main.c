@@ -30,6 +30,7 @@
 #include "common/program/config.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
+#include "common/program/service_manager.h"
 #include "common/rabbit/rabbit_publisher.h"
 #include "common/redis/redis_client.h"
 #include "common/serve/loop.h"
@@ -60,6 +61,12 @@
 
 /* A worker that is to stop waits no longer: what is not settled then goes to another worker. */
 #define WORKER_STOP_MS 8000
+
+/*
+ * And ends within this: the other threads finish what they do in a store that may hang, or wait for
+ * PostgreSQL (KEEPER_PATIENCE_MS). Nothing is lost if it is killed earlier.
+ */
+#define PROGRAM_STOP_MS 150000
 
 #define RESCUE_WAIT_MS 3000     /* for a publisher that is not ready; then settled as any other */
 #define PARKING_REFUSED_MS 5000 /* after a refusal the parking queue is not tried for so long */
@@ -353,12 +360,31 @@ static void wait_for_work(struct worker *worker)
 	if (counts.outgoing > 0 && rabbit_publisher_ready(worker->publisher))
 		due_ms = earlier(due_ms, worker->forward_due_ms);
 
-	poll(fds, 4, due_ms < now_ms ? 0 : (int)earlier(due_ms - now_ms, STATS_EVERY_MS));
+	poll(fds, 4,
+	     due_ms < now_ms
+		     ? 0
+		     : (int)earlier(due_ms - now_ms, earlier(STATS_EVERY_MS, service_every_ms())));
 	if (fds[0].revents) {
 		log_info("stopping", LOG_S("queue", worker->settler.work->queues[0]),
 			 LOG_I("held", counts.held));
 		worker->stop_by_ms = clock_monotonic_ms() + WORKER_STOP_MS;
+		if (worker->settler.work == &work_of_receives)
+			service_stopping(PROGRAM_STOP_MS, "stopping");
 		rabbit_link_cancel(worker->consumer);
+	}
+}
+
+/* The loop of receives tells systemd how both are. */
+static void worker_tell(const struct worker *worker, int64_t now_ms)
+{
+	char status[SERVICE_STATUS_SIZE];
+	int is_ready;
+
+	if (worker->settler.work != &work_of_receives) {
+		service_turned(0, rabbit_link_up(worker->consumer));
+	} else if (service_is_due(now_ms) && !worker->stop_by_ms) {
+		is_ready = monitor_status(status);
+		service_tell(now_ms, is_ready, service_loop_has_turned(0), status);
 	}
 }
 
@@ -404,6 +430,7 @@ static void *worker_run(void *argument)
 		worker->turn_ms = work->turn
 					  ? work->turn(&worker->settler, worker->consumer, now_ms)
 					  : INT64_MAX;
+		worker_tell(worker, now_ms);
 		/* The last ack may just have been sent: no event would end the wait then. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker);
@@ -448,6 +475,7 @@ int main(int argc, char **argv)
 	service_version_init();
 	program_trust_stores(&config);
 	program_check_urls(&config);
+	service_listeners_take(NULL, 0);
 	bind_check("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen);
 	networks_check("COUPON_CONNECTIONS_NETWORKS", config.connections_networks);
 	tls_check(&config);
@@ -462,7 +490,7 @@ int main(int argc, char **argv)
 	}
 
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN); /* changed files of TLS are found without it */
+	signal(SIGHUP, SIG_IGN); /* until the monitor's server handles it */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -472,6 +500,7 @@ int main(int argc, char **argv)
 	if (signal_fd < 0)
 		log_fatal("cannot receive signals");
 
+	service_begin(1); /* that of uses; the other one tells */
 	monitor = monitor_start(bind_tcp("COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen),
 				&config);
 	keeper = keeper_start(&config);

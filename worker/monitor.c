@@ -22,11 +22,14 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #define TIMEOUT_S 10 /* of an idle or slow connection */
 #define LIMIT_BYTES 8192
@@ -40,6 +43,7 @@ struct monitor {
 	struct thread thread;
 	struct event_base *base;
 	struct web *web;
+	int hangup_fd;  /* can be read after SIGHUP */
 	int is_guarded; /* COUPON_TLS_CLIENT_CA is set */
 
 	/* of the thread that asks for the members of queues, with COUPON_RABBITMQ_API */
@@ -147,12 +151,73 @@ static int led_n(const cJSON *told, const char *node)
 	return n;
 }
 
-/* The server */
+/* Readiness */
+
+/*
+ * Ready means that the worker can settle. Redis and the publisher are only reported: to settle, it
+ * is enough that Redis was once known to belong to this PostgreSQL.
+ */
+struct readiness {
+	int is_ready;
+	const char *rabbitmq, *publisher, *postgresql, *redis; /* "ok", or what is wrong */
+	int is_keeper;
+};
 
 static const char *word(int up)
 {
 	return up ? "ok" : "not connected";
 }
+
+static struct readiness readiness_find(void)
+{
+	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
+	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
+	struct keeper_state keeper = keeper_state();
+	struct readiness found = { .is_ready = rabbitmq && postgresql &&
+					       keeper.relation == RELATION_OWN &&
+					       !metrics_get(METRIC_POSTGRESQL_OLD),
+				   .rabbitmq = rabbitmq || relation_is_followed(keeper.relation)
+						       ? word(rabbitmq)
+						       : "not consumed until Redis is identified",
+				   .publisher = word(metrics_get(METRIC_PUBLISHER_UP) != 0),
+				   .postgresql = word(postgresql),
+				   .redis = word(keeper.redis_up),
+				   .is_keeper = keeper.elected };
+
+	if (metrics_get(METRIC_POSTGRESQL_OLD))
+		found.postgresql = RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
+	else if (keeper.relation == RELATION_BEHIND)
+		found.postgresql = keeper.recovers
+					   ? "put back to an earlier moment; the keeper recovers"
+					   : "put back to an earlier moment; run couponctl recover";
+	if (keeper.relation == RELATION_FOREIGN)
+		found.redis = RELATION_FOREIGN_TEXT "; see couponctl installation";
+	else if (keeper.relation == RELATION_UNADOPTED)
+		found.redis = "belongs to no installation yet";
+	return found;
+}
+
+int monitor_status(char status[SERVICE_STATUS_SIZE])
+{
+	const struct readiness found = readiness_find();
+	const struct {
+		const char *part, *state;
+	} parts[] = { { "rabbitmq", found.rabbitmq },
+		      { "publisher", found.publisher },
+		      { "postgresql", found.postgresql },
+		      { "redis", found.redis } };
+	int len = snprintf(status, SERVICE_STATUS_SIZE, "%s%s",
+			   found.is_ready ? "ready" : "not ready",
+			   found.is_keeper ? "; the keeper" : "");
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (strcmp(parts[i].state, "ok") != 0 && len < SERVICE_STATUS_SIZE)
+			len += snprintf(status + len, SERVICE_STATUS_SIZE - (size_t)len, "; %s: %s",
+					parts[i].part, parts[i].state);
+	return found.is_ready;
+}
+
+/* The server */
 
 /*
  * Whether the client may see what operators see. Where there is a CA for clients, only one with a
@@ -163,41 +228,19 @@ static int is_operator(struct evhttp_request *request, const struct monitor *mon
 	return !monitor->is_guarded || web_is_certified(request);
 }
 
-/*
- * Ready means that the worker can settle. Redis and the publisher are only reported: to settle, it
- * is enough that Redis was once known to belong to this PostgreSQL.
- */
 static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 {
-	int rabbitmq = metrics_get(METRIC_CONSUMER_UP) != 0,
-	    postgresql = metrics_get(METRIC_DATABASE_UP) != 0;
 	const struct tls *tls = web_tls(monitor->web);
-	struct keeper_state keeper = keeper_state();
-	int is_own = relation_is_followed(keeper.relation),
-	    ready = rabbitmq && postgresql && keeper.relation == RELATION_OWN &&
-		    !metrics_get(METRIC_POSTGRESQL_OLD);
+	const struct readiness found = readiness_find();
 	cJSON *body = checked(cJSON_CreateObject()), *warnings;
-	const char *state = word(postgresql), *redis = word(keeper.redis_up);
 	char *text;
 
-	if (metrics_get(METRIC_POSTGRESQL_OLD))
-		state = RELATION_OLD_TEXT "; " SERVER_OLD_MEND;
-	else if (keeper.relation == RELATION_BEHIND)
-		state = keeper.recovers ? "put back to an earlier moment; the keeper recovers"
-					: "put back to an earlier moment; run couponctl recover";
-	if (keeper.relation == RELATION_FOREIGN)
-		redis = RELATION_FOREIGN_TEXT "; see couponctl installation";
-	else if (keeper.relation == RELATION_UNADOPTED)
-		redis = "belongs to no installation yet";
-
-	cJSON_AddStringToObject(body, "rabbitmq",
-				rabbitmq || is_own ? word(rabbitmq)
-						   : "not consumed until Redis is identified");
-	cJSON_AddStringToObject(body, "publisher", word(metrics_get(METRIC_PUBLISHER_UP) != 0));
-	cJSON_AddStringToObject(body, "postgresql", state);
-	cJSON_AddStringToObject(body, "redis", redis);
-	cJSON_AddBoolToObject(body, "keeper", keeper.elected);
-	cJSON_AddBoolToObject(body, "ready", ready);
+	cJSON_AddStringToObject(body, "rabbitmq", found.rabbitmq);
+	cJSON_AddStringToObject(body, "publisher", found.publisher);
+	cJSON_AddStringToObject(body, "postgresql", found.postgresql);
+	cJSON_AddStringToObject(body, "redis", found.redis);
+	cJSON_AddBoolToObject(body, "keeper", found.is_keeper);
+	cJSON_AddBoolToObject(body, "ready", found.is_ready);
 	warnings = checked(cJSON_AddArrayToObject(body, "warnings"));
 	transport_warnings(warnings);
 	rabbit_topology_warnings(warnings);
@@ -216,10 +259,10 @@ static void on_readyz(struct evhttp_request *request, struct monitor *monitor)
 	if (!is_operator(request, monitor)) {
 		cJSON_Delete(body);
 		body = checked(cJSON_CreateObject());
-		cJSON_AddBoolToObject(body, "ready", ready);
+		cJSON_AddBoolToObject(body, "ready", found.is_ready);
 	}
 	text = checked(json_write(body));
-	web_reply_json(request, ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
+	web_reply_json(request, found.is_ready ? HTTP_OK : HTTP_SERVUNAVAIL, text);
 	free(text);
 	cJSON_Delete(body);
 }
@@ -291,21 +334,39 @@ static void on_stop(evutil_socket_t fd, short what, void *data)
 	event_base_loopbreak(data);
 }
 
+static void on_hangup(evutil_socket_t fd, short what, void *data)
+{
+	struct monitor *monitor = data;
+	struct signalfd_siginfo signal;
+
+	(void)what;
+	if (read(fd, &signal, sizeof(signal)) != sizeof(signal))
+		return;
+	service_reloading();
+	web_reload(monitor->web);
+	service_reloaded();
+}
+
 static void *run(void *data)
 {
 	struct monitor *monitor = data;
 	struct event *stop = checked(
 		event_new(monitor->base, monitor->thread.fd, EV_READ, on_stop, monitor->base));
+	struct event *hangup = checked(event_new(monitor->base, monitor->hangup_fd,
+						 EV_READ | EV_PERSIST, on_hangup, monitor));
 
 	event_add(stop, NULL);
+	event_add(hangup, NULL);
 	event_base_dispatch(monitor->base);
 	event_free(stop);
+	event_free(hangup);
 	return NULL;
 }
 
 struct monitor *monitor_start(int fd, const struct config *config)
 {
 	struct monitor *monitor = checked(calloc(1, sizeof(*monitor)));
+	sigset_t hangup;
 
 	monitor->config = config;
 	check(pthread_mutex_init(&monitor->mutex, NULL) == 0);
@@ -316,6 +377,11 @@ struct monitor *monitor_start(int fd, const struct config *config)
 	if (fd < 0)
 		return monitor;
 	monitor_beat();
+	sigemptyset(&hangup);
+	sigaddset(&hangup, SIGHUP);
+	sigprocmask(SIG_BLOCK, &hangup, NULL);
+	monitor->hangup_fd = signalfd(-1, &hangup, SFD_CLOEXEC | SFD_NONBLOCK);
+	check(monitor->hangup_fd >= 0);
 	monitor->base = event_base_new();
 	check(monitor->base != NULL);
 	monitor->is_guarded = *config->tls_cert && *config->tls_client_ca;
@@ -338,6 +404,7 @@ void monitor_stop(struct monitor *monitor)
 		thread_stop(&monitor->thread);
 		web_free(monitor->web);
 		event_base_free(monitor->base);
+		close(monitor->hangup_fd);
 	}
 	if (*monitor->config->rabbitmq_api) {
 		thread_stop(&monitor->members);

@@ -9,12 +9,20 @@
 #pragma once
 
 #include "common/program/config.h"
+#include "common/program/service_manager.h"
 
 struct monitor;
 
-/* Takes over the bound socket `fd`; with -1 there is no server. The settings are lent. */
+/*
+ * Takes over the bound socket `fd`; with -1 there is no server. The settings are lent. At SIGHUP
+ * the server loads the files of certificates at once. Before any other thread starts: it blocks the
+ * signal.
+ */
 struct monitor *monitor_start(int fd, const struct config *config);
 void monitor_stop(struct monitor *monitor);
+
+/* Whether /readyz says so, and in a line what does not work, for systemd. Any thread. */
+int monitor_status(char status[SERVICE_STATUS_SIZE]);
 
 /*
  * Records a turn of the worker's loop. `/healthz` is 503 after MONITOR_SILENCE_MS without one. Any

@@ -232,10 +232,15 @@ struct evconnlistener *listener_new(struct event_base *base, int fd, evconnliste
 	return listener;
 }
 
-void listener_close(struct evconnlistener *listener)
+void listener_end(struct evconnlistener *listener)
 {
 	evconnlistener_disable(listener);
 	evconnlistener_set_cb(listener, NULL, NULL); /* a pause that ends does not enable it */
+}
+
+void listener_close(struct evconnlistener *listener)
+{
+	listener_end(listener);
 	close(evconnlistener_get_fd(listener));
 }
 

@@ -40,6 +40,8 @@ void listener_on_pause(void (*paused)(void));
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,
 				    void *context);
 
+/* Accepts nothing more; the copy is closed with the listener. */
+void listener_end(struct evconnlistener *listener);
 /* Accepts nothing more, and closes the copy. With the last of them connections are refused. */
 void listener_close(struct evconnlistener *listener);
 

@@ -289,6 +289,17 @@ static int on_tick(void *data)
 	return 1;
 }
 
+void web_close(struct web *web)
+{
+	listener_end(web->listener);
+}
+
+void web_reload(struct web *web)
+{
+	if (web->tls)
+		tls_reload(web->tls);
+}
+
 const struct tls *web_tls(const struct web *web)
 {
 	return web->tls;

@@ -38,6 +38,9 @@ struct web *web_new(struct event_base *base, int fd, const struct config *config
 		    const struct web_options *options);
 void web_free(struct web *web);
 
+void web_close(struct web *web);  /* accepts no more, and serves what it has accepted */
+void web_reload(struct web *web); /* the files of certificates, now */
+
 const struct tls *web_tls(const struct web *web); /* NULL: there is no certificate */
 /* Whether the client has shown a certificate of COUPON_TLS_CLIENT_CA that is still valid. */
 int web_is_certified(struct evhttp_request *request);

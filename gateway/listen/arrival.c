@@ -46,6 +46,7 @@ struct arrivals {
 	struct listening listening[LISTENERS_MAX];
 	size_t listening_n;
 	const struct timeval *handshake_time; /* a common timeout */
+	int is_closed;                        /* its listeners are */
 	int is_stopped;
 };
 
@@ -377,9 +378,17 @@ void arrivals_listen(struct arrivals *arrivals, const struct arrivals_listener *
 	listening->listener = listener_new(arrivals->base, settings->fd, on_accept, listening);
 }
 
+void arrivals_close(struct arrivals *arrivals)
+{
+	if (arrivals->is_closed)
+		return;
+	arrivals->is_closed = 1;
+	for (size_t i = 0; i < arrivals->listening_n; i++)
+		listener_close(arrivals->listening[i].listener);
+}
+
 void arrivals_stop(struct arrivals *arrivals)
 {
 	arrivals->is_stopped = 1;
-	for (size_t i = 0; i < arrivals->listening_n; i++)
-		listener_close(arrivals->listening[i].listener);
+	arrivals_close(arrivals);
 }

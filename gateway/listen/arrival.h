@@ -52,7 +52,8 @@ struct arrivals_listener {
 };
 
 void arrivals_listen(struct arrivals *arrivals, const struct arrivals_listener *listener);
-void arrivals_stop(struct arrivals *arrivals); /* accepts no more */
+void arrivals_close(struct arrivals *arrivals); /* accepts no more */
+void arrivals_stop(struct arrivals *arrivals);  /* and takes up nothing that it has accepted */
 
 void arrival_end(struct arrivals *arrivals, struct arrival *arrival);
 /* Counts one that is refused, and returns the message for it. */

@@ -1252,7 +1252,7 @@ def test_connections_leave_nothing_behind(admin):
 
 
 def test_a_terminal_that_ends(stack):
-    """SIGHUP changes nothing: files of TLS are found without it."""
+    """SIGHUP does not end it."""
     one = Admin(stack)
     for _ in range(3):
         one.signal(signal.SIGHUP)

@@ -9,6 +9,7 @@ COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
 COPIES = "unit_test_copies::"
 LOOKUP = "tests/e2e/test_e2e_lookup.py::"
+SYSTEMD = "tests/e2e/test_e2e_systemd.py::"
 CLAIM = "tests/e2e/test_e2e_claim.py::"
 HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
@@ -845,5 +846,55 @@ MUTANTS = [
         "\t\t\t message->uses_n);\n",
         "\t\t\t (size_t)0);\n",
         "unit_test_uses::test_a_request_without_a_key_gets_one_of_its_own",
+    ),
+    mutant(
+        "systemd",
+        "the status that is one line",
+        "common/program/service_manager.c",
+        "if ((unsigned char)*c < ' ')",
+        "if (*c == '\\t')",
+        "unit_test_service_manager::test_a_status_is_one_line",
+    ),
+    mutant(
+        "systemd",
+        "the program that lacks a store and is not ended for it",
+        "common/program/service_manager.c",
+        "(is_ready || now_ms - told->begun_ms >= SERVICE_READY_WAIT_MS)",
+        "is_ready",
+        "unit_test_service_manager::test_ready_is_told_in_the_end",
+    ),
+    mutant(
+        "systemd",
+        "the systemd that reads nothing",
+        "common/program/service_manager.c",
+        "MSG_DONTWAIT | MSG_NOSIGNAL",
+        "MSG_NOSIGNAL",
+        SYSTEMD + "test_a_systemd_that_hangs_stops_nobody",
+        waits=True,
+    ),
+    mutant(
+        "systemd",
+        "the loop of uses that hangs",
+        "worker/main.c",
+        "service_tell(now_ms, is_ready, service_loop_has_turned(0), status);",
+        "service_tell(now_ms, is_ready, 1, status);",
+        SYSTEMD + "test_a_thread_that_hangs_is_noticed",
+    ),
+    mutant(
+        "systemd",
+        "the connections that were accepted last",
+        "gateway/gateway.c",
+        "if (gateway->listeners_stay && !gateway->is_closed) {",
+        "if (0 && gateway->listeners_stay && !gateway->is_closed) {",
+        SYSTEMD + "test_a_restart_refuses_no_connection",
+        waits=True,
+    ),
+    mutant(
+        "systemd",
+        "the path that is that of a socket unit",
+        "gateway/main.c",
+        "if (*config.unix_socket && given[1].fd < 0)\n\t\tbind_unix_end",
+        "if (*config.unix_socket)\n\t\tbind_unix_end",
+        SYSTEMD + "test_who_connects_before_it_runs_is_answered",
     ),
 ]
