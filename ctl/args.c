@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "ctl/output.h"
 #include "ctl/say.h"
 
 #include <ctype.h>
@@ -143,7 +144,7 @@ static int option_take(struct args *args, int argc, char **argv)
 	const struct option *option;
 
 	if (i < 0)
-		args_fail("%s has no option %s%s", args->command->name, argv[0],
+		args_fail("%s has no option %.*s%s", args->command->name, (int)(len + 2), argv[0],
 			  say_help(args->command->name));
 	option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
 	if (!option->value && name[len])
@@ -238,6 +239,8 @@ void args_options_print(const struct command *command, FILE *out)
 	for (const struct option *o = command->options; o && o->name; o++) {
 		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
 			o->value ? o->value : "", o->help);
+		if (strcmp(o->value ? o->value : "", "LIST") != 0)
+			continue;
 		for (size_t i = 0; o->words && o->words[i]; i++) /* four a line */
 			fprintf(out, "%s%s%s", i % 4 ? "" : "      ", o->words[i],
 				!o->words[i + 1] ? "\n"
@@ -246,6 +249,30 @@ void args_options_print(const struct command *command, FILE *out)
 	}
 	if (!command->has_no_json)
 		fprintf(out, "  --%s\n      %s\n", json_option.name, json_option.help);
+}
+
+static void option_add(cJSON *list, const struct option *option)
+{
+	cJSON *one = output_object(), *words;
+
+	cJSON_AddItemToArray(list, one);
+	output_text(one, "name", option->name);
+	output_text(one, "value", option->value);
+	output_text(one, "help", option->help);
+	words = cJSON_AddArrayToObject(one, "words");
+	for (size_t i = 0; option->words && option->words[i]; i++)
+		cJSON_AddItemToArray(words, cJSON_CreateString(option->words[i]));
+}
+
+cJSON *args_options_list(const struct command *command)
+{
+	cJSON *list = checked(cJSON_CreateArray());
+
+	for (const struct option *o = command->options; o && o->name; o++)
+		option_add(list, o);
+	if (!command->has_no_json)
+		option_add(list, &json_option);
+	return list;
 }
 
 const char *args_text(const struct args *args, const char *name)
@@ -424,19 +451,20 @@ int64_t args_id_argument(const struct args *args)
 	return id_read("ID", args->argument);
 }
 
-int args_choice(const struct args *args, const char *name, const char *const *words, int n,
-		int fallback)
+int args_choice(const struct args *args, const char *name, int fallback)
 {
 	const char *value = args_text(args, name);
+	const char *const *words =
+		args->command->options[option_find(args->command, name, strlen(name))].words;
 	char allowed[128] = "";
 
-	for (int i = 0; value && i < n; i++) {
+	for (int i = 0; value && words[i]; i++) {
 		if (strcmp(words[i], value) == 0)
 			return i;
 		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
-			 i == 0       ? ""
-			 : i + 1 == n ? " and "
-				      : ", ",
+			 i == 0         ? ""
+			 : words[i + 1] ? ", "
+					: " and ",
 			 words[i]);
 	}
 	if (value)

@@ -228,15 +228,16 @@ static cJSON *hook_json(struct db *db, int64_t webhook)
 	return object;
 }
 
+static const char *const states[] = { "enabled", "disabled", NULL };
+
 static int edit_run(struct ctl *ctl)
 {
-	static const char *const states[] = { "enabled", "disabled" };
 	int64_t webhook = args_id_argument(&ctl->args);
 	const char *why = args_bytes(&ctl->args, "why", WHY_BYTES_MAX), *state;
 	struct db *db;
 
 	args_required(&ctl->args, "state");
-	state = states[args_choice(&ctl->args, "state", states, 2, 0)];
+	state = states[args_choice(&ctl->args, "state", 0)];
 	if (why && strcmp(state, "disabled") != 0)
 		args_fail("--why is \"%s\": allowed only together with --state disabled", why);
 	db = store_changing_open(ctl, NULL);
@@ -486,7 +487,7 @@ static const struct command webhook_edit_command = {
 	.name = "webhook edit",
 	.run = edit_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("state", "STATE", "enabled or disabled"),
+	.options = OPTIONS(OPTION_WORDS("state", "STATE", states, "enabled or disabled"),
 			   OPTION("why", "TEXT",
 				  "with --state disabled: the reason, which webhook show prints, 1 "
 				  "to 500 bytes"),
@@ -565,5 +566,5 @@ const struct command webhook_command = {
 	.subcommands = COMMANDS(&webhook_create_command, &webhook_list_command,
 				&webhook_show_command, &webhook_edit_command, &webhook_test_command,
 				&webhook_rotate_command, &webhook_remove_command),
-	.summary = "send events to the endpoints of others, and list what has not arrived",
+	.summary = "send events to others, and list what has not arrived",
 };

@@ -122,10 +122,11 @@ const char *csv_delimiter_name(char delimiter);
 /* --delimiter. If it is not given: a tab for a name that ends in .tsv, else a comma. */
 char csv_delimiter_read(const struct args *args, const char *file);
 
-#define DELIMITER_OPTION                                                                       \
-	OPTION("delimiter", "DELIMITER",                                                       \
-	       "what separates the columns of CSV: comma, semicolon or tab; default: tab if\n" \
-	       "      the name of the file ends in .tsv, otherwise comma")
+#define DELIMITER_OPTION                                                                        \
+	OPTION_WORDS(                                                                           \
+		"delimiter", "DELIMITER", WORDS("comma", "semicolon", "tab"),                   \
+		"what separates the columns of CSV: comma, semicolon or tab; default: tab if\n" \
+		"      the name of the file ends in .tsv, otherwise comma")
 
 /* The place of a column; names are compared without case and without spaces around them. */
 #define CSV_COLUMN_NONE (-1)

@@ -453,8 +453,8 @@ static const struct option options[] = {
 	OPTION("users", "N", "number of users"),
 	OPTION("first-user", "U",
 	       "number of the first user; the others follow in order; default 1"),
-	OPTION("user-ids", "FORM",
-	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
+	OPTION_WORDS("user-ids", "FORM", rush_forms,
+		     "int (default): a user's number is its id; uuid: a UUID that contains it"),
 	OPTION("user-seed", "N",
 	       "ids that look random, without any order; the same seed gives the same ids, and "
 	       "of several coupons the same one to each user"),
@@ -467,7 +467,8 @@ static const struct option options[] = {
 	OPTION("requests-per-user", "N", "number of requests per user; default 1"),
 	SWITCH("keys", "all requests of a user have the same idempotency key and must get the same "
 		       "receive"),
-	OPTION("ack", "LEVEL", "reply when a receive is accepted (default), queued or issued"),
+	OPTION_WORDS("ack", "LEVEL", WORDS("accepted", "queued", "issued"),
+		     "reply when a receive is accepted (default), queued or issued"),
 	OPTION("connections", "C", "number of connections to the gateway; default 50"),
 	OPTION("pipeline", "P", "maximum unanswered requests per connection; default 64"),
 	OPTION("rate", "R",
@@ -486,9 +487,9 @@ static const struct option options[] = {
 	OPTION("retries", "N",
 	       "open loop: number of times that a user then tries again, with the same key; "
 	       "default 3"),
-	OPTION("pause", "FORM",
-	       "open loop: pause before a user tries again: none (default); fixed: 1 s; "
-	       "exponential: 1 s, then twice as long each time"),
+	OPTION_WORDS("pause", "FORM", rush_pauses,
+		     "open loop: pause before a user tries again: none (default); fixed: 1 s; "
+		     "exponential: 1 s, then twice as long each time"),
 	SWITCH("http", "open loop: send requests over HTTP to COUPON_HTTP_LISTEN"),
 	OPTION("sources", "N",
 	       "open loop: number of local addresses that connections come from, 127.0.0.1 and the "
@@ -498,6 +499,15 @@ static const struct option options[] = {
 	OPTIONS_END,
 };
 
+static const char summary[] =
+	"Puts load on one or many coupons, and checks the outcomes. Needs --users, and --coupon "
+	"or\n"
+	"--coupons-from. Connects to COUPON_LISTEN: host:port, or /path or unix:path of a Unix\n"
+	"socket. Afterwards each accepted receive must be one row or one recorded rejection in\n"
+	"PostgreSQL. The exit status is the verdict: 0 every check passed; 1 a check failed, or "
+	"it\n"
+	"could not run; 2 the command line is invalid.";
+
 static const struct command command = {
 	.name = "coupon-rush",
 	.options = options,
@@ -506,21 +516,23 @@ static const struct command command = {
 
 static void help(void)
 {
-	printf("Usage: coupon-rush [OPTIONS]\n\n"
-	       "Puts load on one or many coupons, and checks the outcomes. Needs --users, and "
-	       "--coupon "
-	       "or\n--coupons-from. Connects to COUPON_LISTEN: host:port, or /path or unix:path of "
-	       "a "
-	       "Unix\nsocket. Afterwards each accepted receive must be one row or one recorded "
-	       "rejection in\nPostgreSQL. The exit status is the verdict.\n\n"
-	       "  --help     this text\n"
-	       "  --version  the version\n\nOptions:\n");
+	printf("Usage: coupon-rush [OPTIONS]\n\n%s\n\nOptions:\n", summary);
 	args_options_print(&command, stdout);
-	puts("\nSettings, by flag or environment:");
-	config_help(CONFIG_RUSH, stdout);
-	puts("\nExit status: 0 every check passed; 1 a check failed, or it could not run; 2 the "
-	     "command line\nis invalid.");
+	puts("\nMore: --help settings, --version, coupon-rush(1).");
 }
+
+static cJSON *options_list(void)
+{
+	return args_options_list(&command);
+}
+
+static const struct program_manual manual = {
+	.name = "coupon-rush",
+	.summary = summary,
+	.program = CONFIG_RUSH,
+	.help = help,
+	.options = options_list,
+};
 
 static int takes_value(const char *word)
 {
@@ -535,7 +547,7 @@ int main(int argc, char **argv)
 
 	program_begin();
 	log_init("coupon-rush", LOG_LEVEL_WARN, 0);
-	program_answer("coupon-rush", help, argc, argv);
+	program_answer(&manual, argc, argv);
 	signal(SIGPIPE, SIG_IGN);
 	argc = config_read(&config, CONFIG_RUSH, argc, argv, takes_value);
 	config_log(&config, "coupon-rush");
