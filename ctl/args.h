@@ -146,7 +146,7 @@ int args_name_len(const struct command *command);
 /* The mode of the command that one of the words chooses, or the command. */
 const struct command *args_mode(const struct command *command, int argc, char **argv);
 
-/* The options, as --help prints them, and as --help=json does. */
+/* The options, as --help prints them, and as --help json does. */
 void args_options_print(const struct command *command, FILE *out);
 cJSON *args_options_list(const struct command *command);
 

@@ -54,8 +54,8 @@ void commands_help_print(FILE *out)
 		for (const struct command *const *one = group->commands; *one; one++)
 			fprintf(out, "  %-12s %s\n", (*one)->name, (*one)->summary);
 	}
-	fputs("\nMore: couponctl COMMAND --help, --help settings, --help exit, --version; for\n"
-	      "programs --api and --help json. Manual pages: couponctl(1), couponctl-COMMAND(1).\n",
+	fputs("\nMore: couponctl COMMAND --help, couponctl --help settings, couponctl --help exit,\n"
+	      "couponctl --version; for programs couponctl --api, couponctl --help json.\n",
 	      out);
 }
 

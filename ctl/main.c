@@ -91,8 +91,8 @@ static void settings_read(struct config *config)
 }
 
 /*
- * Runs the command that the first words name. Returns the exit status. Help needs no settings, whose
- * files the user may not be able to read.
+ * Runs the command that the first words name. Returns the exit status. Help needs no settings: the
+ * user may not be able to read their files.
  */
 static int command_run(struct ctl *ctl, int argc, char **argv)
 {

@@ -49,7 +49,7 @@ void config_export(const struct config *config, enum config_program own,
 		   enum config_program program);
 
 void config_help(enum config_program program, FILE *out); /* what --help settings prints */
-cJSON *config_tables(enum config_program program);        /* the same for --help=json */
+cJSON *config_tables(enum config_program program);        /* the same for --help json */
 
 /* Sets up logging by the settings; ends the process when they are wrong. */
 void config_log(const struct config *config, const char *name);

@@ -98,15 +98,15 @@ static void tables_print(const struct program_manual *manual)
 void program_answer(const struct program_manual *manual, int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
-		const char *topic = strncmp(argv[i], "--help=", 7) == 0 ? argv[i] + 7 : NULL;
+		const char *topic = NULL;
 
 		if (strcmp(argv[i], "--version") == 0) {
 			program_version_print(manual->name);
 			exit(0);
 		}
-		if (strcmp(argv[i], "--help") != 0 && !topic)
+		if (strcmp(argv[i], "--help") != 0)
 			continue;
-		if (!topic && i + 1 < argc && argv[i + 1][0] != '-')
+		if (i + 1 < argc && argv[i + 1][0] != '-')
 			topic = argv[i + 1];
 		if (!topic && manual->help)
 			manual->help();

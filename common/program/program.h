@@ -26,7 +26,7 @@ struct program_manual {
 	const char *name, *summary; /* a sentence or more, in lines */
 	enum config_program program;
 	void (*help)(void);      /* NULL: the usage of a service, with -n */
-	cJSON *(*options)(void); /* for --help=json; NULL: those of a service */
+	cJSON *(*options)(void); /* for --help json; NULL: those of a service */
 };
 
 /*
