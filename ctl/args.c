@@ -6,7 +6,6 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
-#include "ctl/output.h"
 #include "ctl/say.h"
 
 #include <ctype.h>
@@ -253,15 +252,16 @@ void args_options_print(const struct command *command, FILE *out)
 
 static void option_add(cJSON *list, const struct option *option)
 {
-	cJSON *one = output_object(), *words;
+	cJSON *one = checked(cJSON_CreateObject()), *words;
 
 	cJSON_AddItemToArray(list, one);
-	output_text(one, "name", option->name);
-	output_text(one, "value", option->value);
-	output_text(one, "help", option->help);
-	words = cJSON_AddArrayToObject(one, "words");
+	checked(cJSON_AddStringToObject(one, "name", option->name));
+	checked(option->value ? cJSON_AddStringToObject(one, "value", option->value)
+			      : cJSON_AddNullToObject(one, "value"));
+	checked(cJSON_AddStringToObject(one, "help", option->help));
+	words = checked(cJSON_AddArrayToObject(one, "words"));
 	for (size_t i = 0; option->words && option->words[i]; i++)
-		cJSON_AddItemToArray(words, cJSON_CreateString(option->words[i]));
+		cJSON_AddItemToArray(words, checked(cJSON_CreateString(option->words[i])));
 }
 
 cJSON *args_options_list(const struct command *command)
