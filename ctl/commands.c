@@ -54,9 +54,8 @@ void commands_help_print(FILE *out)
 		for (const struct command *const *one = group->commands; *one; one++)
 			fprintf(out, "  %-12s %s\n", (*one)->name, (*one)->summary);
 	}
-	fputs("\nMore: couponctl COMMAND --help, couponctl --help settings, couponctl --help "
-	      "exit,\n"
-	      "couponctl --version; for programs couponctl --api, couponctl --help json.\n",
+	fputs("\nMore: couponctl COMMAND --help; couponctl --help settings, exit or json;\n"
+	      "couponctl --version; for programs couponctl --api.\n",
 	      out);
 }
 
