@@ -134,9 +134,30 @@ def test_an_operator_types_no_url(tools):
     assert shown["redis"] and shown["state"] == "issuing"
     tools.ctl("migrate", "--dry-run")  # as the owner
     tools.ctl("dead", "list")  # RabbitMQ
+    tools.ctl("codes", "generate", tools.ctl("create", "--name", "c", "--total", "5"), "--count=5")
     rush = tools.run("coupon-rush", "--coupon", coupon, "--users", "12")
     assert rush.returncode == 0 and "PASS: 10 accepted" in rush.stdout, rush.stderr
     tools.ctl("audit", coupon)
+
+
+def test_the_key_of_a_client_from_a_file(tools, gateway_make, tmp_path):
+    """Of couponctl and coupon-rush, for a gateway that asks for keys."""
+    gateway = gateway_make(tools.stack, COUPON_AUTH="required")
+    coupon = tools.ctl("create", "--name", "keys", "--total", "10")
+    tools.ctl("publish", coupon)
+    listen = {"COUPON_LISTEN": gateway.settings["COUPON_LISTEN"]}
+    issue = ("issue", "--coupon", coupon, "--user", "1")
+    rush = ("--coupon", coupon, "--users", "5", "--first-user", "2")
+    assert "unauthorized" in tools.run("couponctl", *issue, **listen).stdout
+    key = tools.ctl("key", "create", "--name", "file", "--role", "issue")
+    (tmp_path / "key").write_text(key + "\n")
+    with open(tmp_path / "couponctl.conf", "a", encoding="utf-8") as file:
+        file.write(f"COUPON_GATEWAY_KEY_FILE={tmp_path / 'key'}\n")
+    for result in tools.run("couponctl", *issue, **listen), tools.run(
+        "coupon-rush", *rush, **listen
+    ):
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert key.split("_")[2] not in result.stdout + result.stderr
 
 
 def test_a_password_in_the_url_has_precedence(tools):
