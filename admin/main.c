@@ -29,7 +29,7 @@
 
 static const struct program_manual manual = {
 	.name = "coupon-admin",
-	.summary = "Lets operators with API keys manage campaigns over HTTP: each operation is a\n"
+	.summary = "Lets operators with API keys manage campaigns over HTTP: each operation is a "
 		   "command of couponctl, which must be in the same folder.",
 	.program = CONFIG_ADMIN,
 };

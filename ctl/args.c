@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "common/program/wrap.h"
 #include "ctl/say.h"
 
 #include <ctype.h>
@@ -233,11 +234,17 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 	args_end(args);
 }
 
+static void option_print(const struct option *option, FILE *out)
+{
+	fprintf(out, "  --%s%s%s\n", option->name, option->value ? " " : "",
+		option->value ? option->value : "");
+	wrap_print(option->help, 6, out);
+}
+
 void args_options_print(const struct command *command, FILE *out)
 {
 	for (const struct option *o = command->options; o && o->name; o++) {
-		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
-			o->value ? o->value : "", o->help);
+		option_print(o, out);
 		if (strcmp(o->value ? o->value : "", "LIST") != 0)
 			continue;
 		for (size_t i = 0; o->words && o->words[i]; i++) /* four a line */
@@ -247,7 +254,7 @@ void args_options_print(const struct command *command, FILE *out)
 						 : ", ");
 	}
 	if (!command->has_no_json)
-		fprintf(out, "  --%s\n      %s\n", json_option.name, json_option.help);
+		option_print(&json_option, out);
 }
 
 static void option_add(cJSON *list, const struct option *option)

@@ -144,7 +144,7 @@ const struct command issue_command = {
 		OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
 		OPTION("key", "KEY",
 		       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key "
-		       "returns the\n      same receive"),
+		       "returns the same receive"),
 		OPTION_WORDS("ack", "LEVEL", levels,
 			     "the gateway replies when the receive is accepted (default), queued "
 			     "or issued")),

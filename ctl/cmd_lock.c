@@ -198,8 +198,8 @@ const struct command lock_command = {
 		OPTION_WORDS(
 			"wait", "HOW", waits,
 			"what to do while the lock is taken: keep trying (keep, the default), skip "
-			"or fail\n"
-			"      at once (skip, fail), or after a time (skip:MS, fail:MS; 0 to "
+			"or fail "
+			"at once (skip, fail), or after a time (skip:MS, fail:MS; 0 to "
 			"86400000 "
 			"ms)"),
 		OPTION("lease", "MS",

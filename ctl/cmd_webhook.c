@@ -443,10 +443,10 @@ static int test_run(struct ctl *ctl)
 	return post_is_delivered(&result) ? CTL_DONE : CTL_FAILED;
 }
 
-#define SECRET_OPTIONS                                                                            \
-	OPTION("secret-file", "FILE",                                                             \
-	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in\n" \
-	       "      base64; default: a new secret"),                                            \
+#define SECRET_OPTIONS                                                                           \
+	OPTION("secret-file", "FILE",                                                            \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in " \
+	       "base64; default: a new secret"),                                                 \
 		KEY_OPTION, BY_OPTION
 
 static const struct command webhook_create_command = {
@@ -459,8 +459,8 @@ static const struct command webhook_create_command = {
 			    "only events of these types, separated by commas; default: all"),
 		OPTION("batch", "N", "at most N events in a request, 1 to 1000; default 100"),
 		OPTION("queue", "N",
-		       "at most N requests are kept while they cannot be delivered, 1 to 1000000;\n"
-		       "      default 10000"),
+		       "at most N requests are kept while they cannot be delivered, 1 to 1000000; "
+		       "default 10000"),
 		SECRET_OPTIONS),
 	.summary = "send events to a URL from now on",
 	.detail = "The command prints the id of the webhook and its secret, which is not printed\n"
@@ -474,8 +474,8 @@ static const struct command webhook_rotate_command = {
 	.options = OPTIONS(
 		OPTION("overlap", "TIME",
 		       "how long the secrets before stay valid: for example 90s, 30m, 24h, 7d; 0s "
-		       "to 30d;\n"
-		       "      default 24h"),
+		       "to 30d; "
+		       "default 24h"),
 		SECRET_OPTIONS),
 	.summary = "give a webhook a new secret",
 	.detail =
@@ -554,8 +554,8 @@ static const struct command webhook_test_command = {
 	.options = OPTIONS(
 		OPTION("key", "KEY",
 		       "1 to 255 bytes of printable ASCII: repeated with the same key, the event "
-		       "has the\n"
-		       "      same webhook-id")),
+		       "has the "
+		       "same webhook-id")),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
 	.detail = "The webhook may be disabled. This program sends the event itself, with the\n"
 		  "settings of the workers, and does not repeat it.",

@@ -5,6 +5,7 @@
 #include "common/log/log.h"
 #include "common/message/answer.h"
 #include "common/program/program.h"
+#include "common/program/wrap.h"
 #include "ctl/output.h"
 #include "rush/loops.h"
 #include "rush/verify.h"
@@ -446,8 +447,7 @@ static int run(const struct config *config, const struct args *args)
 }
 
 static const struct option options[] = {
-	OPTION("coupon", "ID[,ID...]",
-	       "the coupon to request; if several are given, each user requests one of them"),
+	OPTION("coupon", "ID[,ID...]", "the coupon to request; of several each user requests one"),
 	OPTION("coupons-from", "FILE",
 	       "the coupons, one id a line, instead of --coupon; -: standard input"),
 	OPTION("users", "N", "number of users"),
@@ -459,14 +459,12 @@ static const struct option options[] = {
 	       "ids that look random, without any order; the same seed gives the same ids, and "
 	       "of several coupons the same one to each user"),
 	OPTION("codes", "FILE",
-	       "claim: each user sends the next code of this file, which codes generate has "
-	       "written for the coupon"),
+	       "claim: each user sends the next code of this file of codes generate"),
 	OPTION("receives", "FILE",
 	       "use: each user uses the next receive of this file, in an order of its own; it has "
 	       "the receive of each user, one a line"),
 	OPTION("requests-per-user", "N", "number of requests per user; default 1"),
-	SWITCH("keys", "all requests of a user have the same idempotency key and must get the same "
-		       "receive"),
+	SWITCH("keys", "all requests of a user have one idempotency key and must get one receive"),
 	OPTION_WORDS("ack", "LEVEL", WORDS("accepted", "queued", "issued"),
 		     "reply when a receive is accepted (default), queued or issued"),
 	OPTION("connections", "C", "number of connections to the gateway; default 50"),
@@ -500,12 +498,10 @@ static const struct option options[] = {
 };
 
 static const char summary[] =
-	"Puts load on one or many coupons, and checks the outcomes. Needs --users, and --coupon "
-	"or\n"
-	"--coupons-from. Connects to COUPON_LISTEN: host:port, or /path or unix:path of a Unix\n"
-	"socket. Afterwards each accepted receive must be one row or one recorded rejection in\n"
-	"PostgreSQL. The exit status is the verdict: 0 every check passed; 1 a check failed, or "
-	"it\n"
+	"Puts load on one or many coupons, and checks the outcomes. Needs --users, and --coupon or "
+	"--coupons-from. Connects to COUPON_LISTEN: host:port, /path or unix:path. Afterwards each "
+	"accepted receive must be one row or one recorded rejection in "
+	"PostgreSQL. The exit status is the verdict: 0 every check passed; 1 a check failed, or it "
 	"could not run; 2 the command line is invalid.";
 
 static const struct command command = {
@@ -514,11 +510,28 @@ static const struct command command = {
 	.summary = "put load on one or many coupons, and check the outcomes",
 };
 
-static void help(void)
+#define OPEN_LOOP "open loop: " /* how the help of its options begins */
+#define TOPIC "open-loop"
+
+/* The options without those of the open loop, or these alone. */
+static void help(const char *topic)
 {
-	printf("Usage: coupon-rush [OPTIONS]\n\n%s\n\nOptions:\n", summary);
-	args_options_print(&command, stdout);
-	puts("\nMore: --help settings, --version, coupon-rush(1).");
+	struct option chosen[sizeof(options) / sizeof(options[0])];
+	struct command part = { .options = chosen, .has_no_json = topic != NULL };
+	size_t n = 0;
+
+	for (const struct option *one = options; one->name; one++)
+		if ((strncmp(one->help, OPEN_LOOP, strlen(OPEN_LOOP)) == 0) == (topic != NULL))
+			chosen[n++] = *one;
+	chosen[n] = (struct option)OPTIONS_END;
+	if (!topic) {
+		puts("Usage: coupon-rush [OPTIONS]\n");
+		wrap_print(summary, 0, stdout);
+		puts("\nOptions:");
+	}
+	args_options_print(&part, stdout);
+	if (!topic)
+		puts("\nMore: --help " TOPIC ", --help settings, --version; coupon-rush(1).");
 }
 
 static cJSON *options_list(void)
@@ -531,6 +544,7 @@ static const struct program_manual manual = {
 	.summary = summary,
 	.program = CONFIG_RUSH,
 	.help = help,
+	.topic = TOPIC,
 	.options = options_list,
 };
 

@@ -6,6 +6,7 @@
 #include "common/program/key_file.h"
 #include "common/program/setting_file.h"
 #include "common/program/url_password.h"
+#include "common/program/wrap.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -343,7 +344,8 @@ void config_help(enum config_program program, FILE *out)
 
 		if (!(s->programs & (int)program))
 			continue;
-		fprintf(out, "  --%s, %s\n      %s\n", s->flag, s->env, s->help);
+		fprintf(out, "  --%s, %s\n", s->flag, s->env);
+		wrap_print(s->help, 6, out);
 		if (s->fallback)
 			fprintf(out, "      default: %s\n", *s->fallback ? s->fallback : "(empty)");
 		else

@@ -4,6 +4,7 @@
 #include "common/log/log.h"
 #include "common/postgres/postgres_session.h"
 #include "common/program/weak_settings.h"
+#include "common/program/wrap.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
@@ -50,7 +51,9 @@ static const struct {
 
 static void service_help_print(const struct program_manual *manual)
 {
-	printf("Usage: %s [-n] [--SETTING VALUE]...\n\n%s\n\n", manual->name, manual->summary);
+	printf("Usage: %s [-n] [--SETTING VALUE]...\n\n", manual->name);
+	wrap_print(manual->summary, 0, stdout);
+	putchar('\n');
 	for (size_t i = 0; i < SERVICE_OPTIONS_N; i++)
 		printf("  %-10s %s\n", service_options[i].name, service_options[i].help);
 	printf("\nSee %s(8).\n", manual->name);
@@ -72,8 +75,8 @@ static cJSON *service_options_list(void)
 
 void program_settings_print(const char *name, enum config_program program)
 {
-	printf("Settings of %s, each by a flag or an environment variable. A text may instead be\n"
-	       "the first line of a file: NAME_FILE is its path.\n\n",
+	printf("Settings of %s, each by a flag or an environment variable. A text may\n"
+	       "instead be the first line of a file: NAME_FILE is its path.\n\n",
 	       name);
 	config_help(program, stdout);
 }
@@ -108,8 +111,8 @@ void program_answer(const struct program_manual *manual, int argc, char **argv)
 			continue;
 		if (i + 1 < argc && argv[i + 1][0] != '-')
 			topic = argv[i + 1];
-		if (!topic && manual->help)
-			manual->help();
+		if (manual->help && (!topic || strcmp(topic, manual->topic) == 0))
+			manual->help(topic);
 		else if (!topic)
 			service_help_print(manual);
 		else if (strcmp(topic, "settings") == 0)
@@ -117,7 +120,9 @@ void program_answer(const struct program_manual *manual, int argc, char **argv)
 		else if (strcmp(topic, "json") == 0)
 			tables_print(manual);
 		else
-			log_fatal("there is no help on \"%s\": allowed is settings", topic);
+			log_fatal("there is no help on \"%s\": allowed are settings, json%s%s",
+				  topic, manual->help ? ", " : "",
+				  manual->help ? manual->topic : "");
 		exit(0);
 	}
 }

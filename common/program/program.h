@@ -23,9 +23,11 @@ void program_begin(void);
 
 /* What --help prints of a program, and the tables by which its manual page is made. */
 struct program_manual {
-	const char *name, *summary; /* a sentence or more, in lines */
+	const char *name, *summary; /* a sentence or more */
 	enum config_program program;
-	void (*help)(void);      /* NULL: the usage of a service, with -n */
+	/* Prints what --help does, or --help TOPIC. NULL: the usage of a service, with -n. */
+	void (*help)(const char *topic);
+	const char *topic;       /* of `help`, NULL to it means none */
 	cJSON *(*options)(void); /* for --help json; NULL: those of a service */
 };
 

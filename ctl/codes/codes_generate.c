@@ -458,8 +458,8 @@ const struct command codes_generate_command = {
 			OPTION("alphabet", "SYMBOLS",
 			       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),
 			OPTION("pattern", "PATTERN",
-			       "the form, for example NOON-####-####, where each # is a symbol;\n"
-			       "      instead of --prefix and --length"),
+			       "the form, for example NOON-####-####, where each # is a symbol; "
+			       "instead of --prefix and --length"),
 			KEY_OPTION, BY_OPTION),
 	.summary = "make codes of a coupon",
 	.detail =
