@@ -98,7 +98,7 @@ docs: ## settings and metrics in docs/config.md and docs/metrics.md, from the ta
 	@scripts/docs.py
 
 .PHONY: torture
-torture: packages ## the promises under faults: SEED=n ONLY=scenario ROUNDS=k NIGHT=1 SAN=address
+torture: packages ## the promises under faults: SEED=n ONLY=scenario SHARDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh
 
 .PHONY: torture-ha

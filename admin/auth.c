@@ -5,6 +5,7 @@
 #include "admin/auth.h"
 
 #include "admin/metrics.h"
+#include "common/changes.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
@@ -20,14 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVERY_MS 500
-#define ASKED_EVERY_MS 100 /* however many strangers ask */
-#define RECORDS_MAX 1000   /* in one statement */
 #define TIMEOUT_MS 3000
+#define COMPARE_EVERY_MS 1000
 #define SESSIONS_MAX 1000
 #define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
 #define SECRET_BYTES 32
-#define VERSION_FIELD "version"
 
 struct console_session {
 	unsigned char sha256[SHA256_DIGEST_LENGTH]; /* of what the cookie has */
@@ -41,147 +39,107 @@ struct auth {
 	const struct config *config;
 	struct thread thread;
 	pthread_mutex_t lock;
-	uint64_t asked_n;          /* questions by auth_ask() */
-	int asked_by_known;        /* one of them since the last look began: no pause */
-	uint64_t looked_n, told_n; /* the last one that a look has answered, and a store has */
-	struct keys *keys;
-	int64_t told_ms; /* when a store last told of all keys that are known; 0: never */
+	struct key_watch watch;
+	struct key_look look;
 	struct console_session sessions[SESSIONS_MAX];
 
 	/* The thread's. */
 	struct postgres *postgres;
 	struct redis_client *redis;
 	int redis_is_lost;
-	int64_t postgres_version, redis_version; /* up to which each has told; 0: nothing */
+	enum relation relation;
 };
 
 /* ---- the thread */
 
-static void record_take(struct auth *auth, const char *text, size_t len)
-{
-	enum keys_merged merged = keys_merge(auth->keys, text, len);
-
-	if (merged == KEYS_MALFORMED || merged == KEYS_FULL)
-		log_warn("key_record",
-			 LOG_S("error", merged == KEYS_FULL ? "there are too many API keys"
-							    : "the record is malformed"));
-}
-
-/* The store has told of all changes up to this number. Under the lock. */
-static void told(struct auth *auth, int64_t version)
-{
-	if (version >= auth->postgres_version && version >= auth->redis_version)
-		auth->told_ms = clock_monotonic_ms();
-}
-
-static void postgres_look(struct auth *auth)
+static PGresult *rows_ask(struct auth *auth, const char *sql, int n,
+			  const struct postgres_argument *arguments)
 {
 	static const struct postgres_patience patience = { .timeout_ms = TIMEOUT_MS };
-	int again = 1;
 
-	while (again && (postgres_up(auth->postgres) || postgres_open(auth->postgres) == 0)) {
-		int64_t version = auth->postgres_version, counted;
-		int n = 0;
-		PGresult *rows = postgres_ask(auth->postgres, sql_query_key_news,
-					      POSTGRES_ARGUMENTS(postgres_number(version),
-								 postgres_number(RECORDS_MAX)),
-					      &patience);
-
-		if (!rows || PQntuples(rows) == 0) {
-			PQclear(rows);
-			return;
-		}
-		pthread_mutex_lock(&auth->lock);
-		counted = column_number(rows, 0, "counted");
-		for (int row = 0; counted >= version && row < PQntuples(rows); row++) {
-			const char *text = column_text(rows, row, "record");
-
-			if (!*text)
-				continue;
-			n++;
-			auth->postgres_version = column_number(rows, row, "version");
-			record_take(auth, text, strlen(text));
-		}
-		if (counted < version) { /* it was put back: all of it once more */
-			auth->postgres_version = 0;
-		} else if (n < RECORDS_MAX) {
-			auth->postgres_version = counted;
-			told(auth, counted);
-		}
-		pthread_mutex_unlock(&auth->lock);
-		again = n == RECORDS_MAX;
-		PQclear(rows);
-	}
+	return postgres_up(auth->postgres) || postgres_open(auth->postgres) == 0
+		       ? postgres_ask(auth->postgres, sql, n, arguments, &patience)
+		       : NULL;
 }
 
-static void redis_look(struct auth *auth)
+static redisReply *reply_ask(struct auth *auth, enum key_read read)
 {
-	const char *hget[] = { "HGET", KEYS_KEY, VERSION_FIELD }, *all[] = { "HGETALL", KEYS_KEY };
-	redisReply *reply;
-	int64_t version = 0;
+	const char *words[KEY_READ_WORDS];
+	redisReply *reply = NULL;
 
-	reply = redis_client_open(auth->redis) ? NULL : redis_client_call(auth->redis, 3, hget);
+	if (redis_client_open(auth->redis) == 0)
+		reply = redis_client_call(auth->redis, key_read_words(read, words), words);
 	if (!reply && !auth->redis_is_lost) /* once, until it answers again */
 		log_warn("redis_lost", LOG_S("error", redis_client_error(auth->redis)));
 	auth->redis_is_lost = !reply;
-	if (reply && reply->type == REDIS_REPLY_STRING)
-		(void)id_parse(reply->str, reply->len, &version);
-	freeReplyObject(reply);
-	if (version == 0) /* it has lost its data, or never had any */
-		return;
+	return reply;
+}
 
-	reply = version == auth->redis_version ? NULL : redis_client_call(auth->redis, 2, all);
-	pthread_mutex_lock(&auth->lock);
-	if (reply && reply->type == REDIS_REPLY_ARRAY) {
-		auth->redis_version = 0;
-		for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-			const redisReply *field = reply->element[i], *value = reply->element[i + 1];
+/* The relation of Redis to PostgreSQL, as far as both tell. */
+static void stores_compare(struct auth *auth)
+{
+	PGresult *rows = rows_ask(auth, sql_query_change_counts, 0, NULL);
+	enum relation before = auth->relation;
+	struct changes changes, copy;
 
-			if (strcmp(field->str, VERSION_FIELD) != 0)
-				record_take(auth, value->str, value->len);
-			else if (id_parse(value->str, value->len, &auth->redis_version))
-				auth->redis_version = 0;
-		}
+	if (rows && redis_client_open(auth->redis) == 0 &&
+	    changes_copy_read(&copy, auth->redis) == 0) {
+		changes_take(&changes, rows);
+		auth->relation = changes_relate(before, &changes, &copy);
+		relation_log(before, auth->relation, &changes, &copy);
 	}
-	if (version == auth->redis_version)
-		told(auth, version);
-	pthread_mutex_unlock(&auth->lock);
-	freeReplyObject(reply);
+	PQclear(rows);
 }
 
 static void *run(void *data)
 {
 	struct auth *auth = data;
+	int64_t compare_ms = 0;
 
+	stores_compare(auth);
+	pthread_mutex_lock(&auth->lock);
 	while (!auth->thread.stops) {
-		int64_t begin_ms = clock_monotonic_ms(), looked_ms, next_ms;
-		uint64_t asked_n;
+		int64_t due_ms = key_look_due_ms(&auth->look);
+		int is_foreign = auth->relation == RELATION_FOREIGN, has_rows = 0;
+		enum key_read read;
 
-		pthread_mutex_lock(&auth->lock);
-		asked_n = auth->asked_n;
-		auth->asked_by_known = 0;
-		pthread_mutex_unlock(&auth->lock);
-		redis_look(auth);
-		postgres_look(auth);
-		pthread_mutex_lock(&auth->lock);
-		auth->looked_n = asked_n;
-		if (auth->told_ms >= begin_ms)
-			auth->told_n = asked_n;
-		pthread_mutex_unlock(&auth->lock);
-
-		/* A question brings the next look forward. */
-		looked_ms = clock_monotonic_ms();
-		do {
-			pthread_mutex_lock(&auth->lock);
-			next_ms = looked_ms + (auth->asked_by_known             ? 0
-					       : auth->asked_n > auth->looked_n ? ASKED_EVERY_MS
-										: EVERY_MS);
+		if (clock_monotonic_ms() < due_ms) { /* a question brings it forward */
 			pthread_mutex_unlock(&auth->lock);
-			if (clock_monotonic_ms() >= next_ms)
-				break;
-			thread_pause(&auth->thread, next_ms, NULL, 0);
-		} while (!auth->thread.stops);
+			thread_pause(&auth->thread, due_ms, NULL, 0);
+			pthread_mutex_lock(&auth->lock);
+			continue;
+		}
+		auth->watch.is_foreign = is_foreign;
+		read = key_look_begin(&auth->look, clock_monotonic_ms());
+		while (read != KEY_READ_NOTHING) {
+			redisReply *reply = NULL;
+			PGresult *rows = NULL;
+
+			pthread_mutex_unlock(&auth->lock);
+			if (read == KEY_READ_ROWS)
+				rows = rows_ask(auth, sql_query_key_news,
+						POSTGRES_ARGUMENTS(postgres_number(auth->look.from),
+								   postgres_number(KEY_ROWS_MAX)));
+			else
+				reply = reply_ask(auth, read);
+			pthread_mutex_lock(&auth->lock);
+			read = read == KEY_READ_ROWS
+				       ? key_look_rows(&auth->look, rows, clock_monotonic_ms())
+				       : key_look_reply(&auth->look, reply, clock_monotonic_ms());
+			has_rows = rows != NULL;
+			freeReplyObject(reply);
+			PQclear(rows);
+		}
+
+		/* Not while PostgreSQL hangs: Redis is not to wait for it once more. */
+		if ((is_foreign || has_rows) && clock_monotonic_ms() >= compare_ms) {
+			pthread_mutex_unlock(&auth->lock);
+			stores_compare(auth);
+			compare_ms = clock_monotonic_ms() + COMPARE_EVERY_MS;
+			pthread_mutex_lock(&auth->lock);
+		}
 	}
+	pthread_mutex_unlock(&auth->lock);
 	return NULL;
 }
 
@@ -190,7 +148,9 @@ struct auth *auth_start(const struct config *config)
 	struct auth *auth = checked(calloc(1, sizeof(*auth)));
 
 	auth->config = config;
-	auth->keys = keys_new();
+	auth->watch = (struct key_watch){ .keys = keys_new(),
+					  .stale_ms = config->keys_stale_s * 1000 };
+	auth->look = (struct key_look){ .watch = &auth->watch, .kind = KEY_LOOK_BOTH };
 	check(pthread_mutex_init(&auth->lock, NULL) == 0);
 	auth->redis = redis_client_new(config->redis_url, NULL);
 	auth->postgres = postgres_new(
@@ -210,7 +170,7 @@ void auth_stop(struct auth *auth)
 	thread_stop(&auth->thread);
 	postgres_free(auth->postgres);
 	redis_client_free(auth->redis);
-	keys_free(auth->keys);
+	keys_free(auth->watch.keys);
 	pthread_mutex_destroy(&auth->lock);
 	OPENSSL_cleanse(auth, sizeof(*auth));
 	free(auth);
@@ -221,8 +181,7 @@ uint64_t auth_ask(struct auth *auth, enum auth_answer why)
 	uint64_t question;
 
 	pthread_mutex_lock(&auth->lock);
-	question = ++auth->asked_n;
-	auth->asked_by_known |= why == AUTH_KNOWN;
+	question = key_watch_ask(&auth->watch, why == AUTH_KNOWN);
 	pthread_mutex_unlock(&auth->lock);
 	thread_wake(&auth->thread);
 	return question;
@@ -233,35 +192,32 @@ int auth_told(struct auth *auth, uint64_t question)
 	int told;
 
 	pthread_mutex_lock(&auth->lock);
-	told = auth->told_n >= question ? 1 : auth->looked_n >= question ? -1 : 0;
+	told = key_watch_told(&auth->watch, question);
 	pthread_mutex_unlock(&auth->lock);
 	return told;
 }
 
 /* ---- what is presented; all under the lock */
 
-static int knows_keys(const struct auth *auth)
-{
-	return auth->told_ms &&
-	       clock_monotonic_ms() - auth->told_ms <= auth->config->keys_stale_s * 1000;
-}
+static const enum auth_answer answers[] = { [KEY_ACCEPTED] = AUTH_OK,
+					    [KEY_REFUSED] = AUTH_NOBODY,
+					    [KEY_MAY_BE_NEW] = AUTH_NEW,
+					    [KEY_UNTOLD] = AUTH_UNAVAILABLE };
 
 static enum auth_answer key_find(struct auth *auth, const char *text, int is_asked,
 				 struct key_grant *grant)
 {
-	enum key_verdict verdict = keys_find(auth->keys, text, strlen(text), clock_wall_ms(),
-					     grant);
-	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
+	enum key_judgement judgement = key_watch_find(&auth->watch, text, strlen(text), is_asked,
+						      clock_monotonic_ms(), clock_wall_ms(), grant);
 
-	if ((verdict != KEY_FORM && !knows_keys(auth)) || (is_new && is_asked < 0))
-		return AUTH_UNAVAILABLE;
-	if (verdict == KEY_GOOD)
-		return is_asked ? AUTH_OK : AUTH_KNOWN;
-	if (is_new && is_asked == 0)
-		return AUTH_NEW;
-	metrics_add(METRIC_KEYS_REFUSED, 1);
-	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)));
-	return AUTH_NOBODY;
+	if (judgement == KEY_REFUSED)
+		metrics_add(METRIC_KEYS_REFUSED, 1);
+	return judgement == KEY_ACCEPTED && !is_asked ? AUTH_KNOWN : answers[judgement];
+}
+
+static enum auth_answer grant_check(const struct auth *auth, struct key_grant *grant)
+{
+	return answers[key_watch_check(&auth->watch, grant, clock_monotonic_ms(), clock_wall_ms())];
 }
 
 static int session_is_over(const struct auth *auth, const struct console_session *session,
@@ -305,15 +261,15 @@ static enum auth_answer session_check(struct auth *auth, const struct credential
 {
 	struct console_session *session = session_find(auth, credentials->session);
 	const char *token = credentials->token ? credentials->token : "";
+	enum auth_answer answer;
 
 	if (!session)
 		return AUTH_NOBODY;
-	if (!knows_keys(auth))
-		return AUTH_UNAVAILABLE;
-	if (key_grant_check(&session->grant, clock_wall_ms()) != KEY_GOOD) {
+	answer = grant_check(auth, &session->grant);
+	if (answer == AUTH_NOBODY)
 		OPENSSL_cleanse(session, sizeof(*session));
-		return AUTH_NOBODY;
-	}
+	if (answer != AUTH_OK)
+		return answer;
 	if (is_change && (strlen(token) != strlen(session->token) ||
 			  CRYPTO_memcmp(token, session->token, strlen(token)) != 0))
 		return AUTH_UNPROVED;
@@ -378,15 +334,13 @@ enum auth_answer auth_check(struct auth *auth, const struct credentials *credent
 enum auth_answer auth_check_again(struct auth *auth, struct visitor *visitor, unsigned role,
 				  const struct auth_about *about)
 {
-	enum auth_answer answer = AUTH_OK;
+	enum auth_answer answer;
 
 	pthread_mutex_lock(&auth->lock);
-	if (!knows_keys(auth))
-		answer = AUTH_UNAVAILABLE;
-	else if (key_grant_check(&visitor->grant, clock_wall_ms()) != KEY_GOOD ||
-		 (*visitor->token && !session_goes_on(auth, visitor->token)))
+	answer = grant_check(auth, &visitor->grant);
+	if (answer == AUTH_OK && *visitor->token && !session_goes_on(auth, visitor->token))
 		answer = AUTH_NOBODY;
-	else if (!is_allowed(visitor->grant.key, role, about))
+	if (answer == AUTH_OK && !is_allowed(visitor->grant.key, role, about))
 		answer = AUTH_FORBIDDEN;
 	pthread_mutex_unlock(&auth->lock);
 	return answer;
@@ -404,14 +358,17 @@ size_t auth_sessions_n(struct auth *auth)
 	return n;
 }
 
-int auth_is_ready(struct auth *auth)
+const char *auth_trouble(struct auth *auth)
 {
-	int ready;
+	const char *trouble = NULL;
 
 	pthread_mutex_lock(&auth->lock);
-	ready = knows_keys(auth);
+	if (auth->watch.is_foreign)
+		trouble = RELATION_FOREIGN_TEXT;
+	else if (!key_watch_knows(&auth->watch, clock_monotonic_ms()))
+		trouble = KEYS_UNTOLD_TEXT;
 	pthread_mutex_unlock(&auth->lock);
-	return ready;
+	return trouble;
 }
 
 /* ---- sessions */

@@ -1,16 +1,16 @@
 /*
  * Authenticates a request by an API key, or by a browser's session that was begun with one, and
- * authorizes it. A thread reads the keys of both stores twice a second, as gateways do
- * (common/api_keys.h), and when a request asks for it. A request is judged when the stores were
- * asked since its arrival: what `couponctl key` has answered is true for the next request. While no
- * store answers, a key that is known waits for half a second, and is judged by the last look.
+ * authorizes it. A thread reads the keys of both stores (common/api_key_watch.h), twice a second
+ * and when a request asks for it. A request is judged when the stores were asked since its arrival:
+ * what `couponctl key` has answered is true for the next request. While no store answers, a key
+ * that is known waits for half a second, and is judged by the last look.
  *
  * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its
  * last request, with its key, with the program, and when it is asked to.
  */
 #pragma once
 
-#include "common/api_keys.h"
+#include "common/api_key_watch.h"
 #include "common/program/config.h"
 
 #include <stdint.h>
@@ -24,8 +24,8 @@ struct auth;
 struct auth *auth_start(const struct config *config);
 void auth_stop(struct auth *auth);
 
-/* Whether keys can be judged: a store has told of them, and not too long ago. */
-int auth_is_ready(struct auth *auth);
+/* Why new keys, or any, cannot be judged; NULL: they can. */
+const char *auth_trouble(struct auth *auth);
 
 enum auth_answer {
 	AUTH_OK,

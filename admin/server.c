@@ -254,8 +254,9 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 /* Tells everybody whether the program is ready, and why not only those with a key. */
 static void on_readyz(struct admin_server *server, struct admin_request *request)
 {
-	int keys = auth_is_ready(server->auth), program = access(couponctl_path(), X_OK) == 0,
-	    ready = keys && program && !server->stop_by_ms;
+	const char *trouble = auth_trouble(server->auth);
+	int program = access(couponctl_path(), X_OK) == 0,
+	    ready = !trouble && program && !server->stop_by_ms;
 	const struct tls *tls = web_tls(server->web);
 	enum auth_answer answer = request_auth(request, server->auth, KEY_ROLE_MONITOR, NULL);
 	cJSON *object, *warnings;
@@ -268,10 +269,7 @@ static void on_readyz(struct admin_server *server, struct admin_request *request
 	object = output_object();
 	output_bool(object, "ready", ready);
 	if (answer == AUTH_OK) {
-		output_text(object, "keys",
-			    keys ? "ok"
-				 : "API keys cannot be checked: neither Redis nor PostgreSQL has "
-				   "answered");
+		output_text(object, "keys", trouble ? trouble : "ok");
 		output_text(object, "couponctl", program ? "ok" : "cannot be started");
 		warnings = checked(cJSON_AddArrayToObject(object, "warnings"));
 		transport_warnings(warnings);

@@ -29,7 +29,7 @@ struct keys {
 	struct json_arena *arena;
 	struct key_entry *entries;
 	struct key_entry none; /* is compared with where there is no such key */
-	struct keys_counts counts;
+	size_t live_n, revoked_n;
 };
 
 static const char *const role_names[KEY_ROLES_N] = {
@@ -245,9 +245,7 @@ static int is_newer(const struct api_key *key, const struct api_key *than)
 
 static void entry_count(struct keys *keys, const struct api_key *key, int by)
 {
-	size_t *count = key->is_revoked ? &keys->counts.revoked : &keys->counts.live;
-
-	*count += (size_t)by;
+	*(key->is_revoked ? &keys->revoked_n : &keys->live_n) += (size_t)by;
 }
 
 /* Takes what the record has, and its lists. */
@@ -273,19 +271,16 @@ enum keys_merged keys_merge(struct keys *keys, const char *text, size_t len)
 {
 	struct key_entry record, *entry;
 
-	if (record_parse(keys, text, len, &record)) {
-		keys->counts.malformed++;
+	if (record_parse(keys, text, len, &record))
 		return KEYS_MALFORMED;
-	}
 	entry = entry_get(keys, record.key.id, KEY_ID_LEN);
 	if (entry && !is_newer(&record.key, &entry->key)) {
 		lists_free(&record.key);
 		return KEYS_KNOWN;
 	}
-	if (!entry && (record.key.is_revoked ? keys->counts.revoked >= KEYS_REVOKED_MAX
-					     : keys->counts.live >= KEYS_LIVE_MAX)) {
+	if (!entry && (record.key.is_revoked ? keys->revoked_n >= KEYS_REVOKED_MAX
+					     : keys->live_n >= KEYS_LIVE_MAX)) {
 		lists_free(&record.key);
-		keys->counts.refused++;
 		return KEYS_FULL;
 	}
 	if (entry) {
@@ -298,11 +293,6 @@ enum keys_merged keys_merge(struct keys *keys, const char *text, size_t len)
 	}
 	entry_count(keys, &entry->key, 1);
 	return KEYS_CHANGED;
-}
-
-struct keys_counts keys_counts(const struct keys *keys)
-{
-	return keys->counts;
 }
 
 const struct api_key *keys_get(const struct keys *keys, const char *id, size_t len)
@@ -431,19 +421,24 @@ enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms)
 
 /* ---- the copy in Redis */
 
+int64_t key_copy_number(const redisReply *reply)
+{
+	int64_t version;
+
+	if (!reply || reply->type != REDIS_REPLY_STRING ||
+	    number_parse(reply->str, JSON_INTEGER_MAX, &version))
+		return 0;
+	return version;
+}
+
 int key_copy_version(struct redis_client *redis, int64_t *version)
 {
-	const char *hget[] = { "HGET", KEYS_KEY, "version" };
+	const char *hget[] = { "HGET", KEYS_KEY, KEYS_VERSION };
 	redisReply *reply = redis_client_call(redis, 3, hget);
 
-	*version = 0;
-	if (!reply)
-		return -1;
-	if (reply->type == REDIS_REPLY_STRING &&
-	    number_parse(reply->str, JSON_INTEGER_MAX, version))
-		*version = 0;
+	*version = key_copy_number(reply);
 	freeReplyObject(reply);
-	return 0;
+	return reply ? 0 : -1;
 }
 
 enum key_copied key_copy_write(struct redis_client *redis, const char *installation,

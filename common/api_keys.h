@@ -107,13 +107,6 @@ enum keys_merged {
 /* Takes one record in JSON: sql/function/api_key_records.sql. Unknown members are ignored. */
 enum keys_merged keys_merge(struct keys *keys, const char *record, size_t len);
 
-/* How many there are now, and how many records were ignored since the start. */
-struct keys_counts {
-	size_t live, revoked;
-	uint64_t malformed, refused;
-};
-struct keys_counts keys_counts(const struct keys *keys);
-
 /* The key with this id, revoked or not; NULL: none. For one that was not presented as a text. */
 const struct api_key *keys_get(const struct keys *keys, const char *id, size_t len);
 
@@ -182,9 +175,10 @@ enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms);
 
 #define KEY_COPY_PAGE 100 /* records that are written together */
 
-/*
- * The version that Redis has; 0: none, or it was overwritten. 0, or -1 as of redis_client_call().
- */
+#define KEYS_VERSION "version" /* the field of KEYS_KEY */
+/* The version that Redis has, by its reply; 0: none, or it was overwritten. */
+int64_t key_copy_number(const redisReply *reply);
+/* Reads it. 0, or -1 as of redis_client_call(). */
 int key_copy_version(struct redis_client *redis, int64_t *version);
 
 /* What became of a write; KEY_COPY_FAILED as of redis_client_call(). */

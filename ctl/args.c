@@ -18,31 +18,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-int text_is_plain(const char *text, size_t len)
-{
-	char *copy = checked(strndup(text, len));
-	int is_plain = strlen(copy) == len && json_text_is_valid(copy);
-
-	free(copy);
-	for (size_t i = 0; i < len && is_plain; i++)
-		is_plain = !log_control_len(text + i, len - i);
-	return is_plain;
-}
-
-void text_print_plain(const char *text, size_t len, FILE *out)
-{
-	size_t control = 0; /* bytes that are left of a control character */
-
-	for (size_t i = 0; i < len; i++) {
-		control = control > 0 ? control : log_control_len(text + i, len - i);
-		if (control > 0)
-			fprintf(out, "\\x%02x", (unsigned char)text[i]);
-		else
-			putc(text[i], out);
-		control -= control > 0;
-	}
-}
-
 void args_fail(const char *format, ...)
 {
 	va_list list;

@@ -117,11 +117,6 @@ struct args {
 	char **words; /* the words after --, ended by NULL; NULL: there was no -- */
 };
 
-/* Whether the text is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
-int text_is_plain(const char *text, size_t len);
-/* Prints a text to a terminal. A control character, which could move the cursor, becomes \xNN. */
-void text_print_plain(const char *text, size_t len, FILE *out);
-
 _Noreturn void args_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*

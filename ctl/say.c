@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/log/log.h"
-#include "ctl/args.h"
+#include "common/message/json.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -12,6 +12,31 @@
 #define OPTION_SIZE 40
 
 static void (*collect)(const char *sentence, int is_warning);
+
+int text_is_plain(const char *text, size_t len)
+{
+	char *copy = checked(strndup(text, len));
+	int is_plain = strlen(copy) == len && json_text_is_valid(copy);
+
+	free(copy);
+	for (size_t i = 0; i < len && is_plain; i++)
+		is_plain = !log_control_len(text + i, len - i);
+	return is_plain;
+}
+
+void text_print_plain(const char *text, size_t len, FILE *out)
+{
+	size_t control = 0; /* bytes that are left of a control character */
+
+	for (size_t i = 0; i < len; i++) {
+		control = control > 0 ? control : log_control_len(text + i, len - i);
+		if (control > 0)
+			fprintf(out, "\\x%02x", (unsigned char)text[i]);
+		else
+			putc(text[i], out);
+		control -= control > 0;
+	}
+}
 
 /* Copies the name of an option as that of a member. Returns where it ends. */
 static const char *member_copy(const char *name, FILE *out)

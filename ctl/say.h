@@ -9,6 +9,8 @@
 #pragma once
 
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
 
 /* Why the command fails, or what it could not do for one of many. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -29,3 +31,8 @@ const char *say_help(const char *command);
 /* Gets each sentence, from now on; it is lent. */
 void say_to(void (*take)(const char *sentence, int is_warning));
 int say_is_collected(void);
+
+/* Whether the text is UTF-8 without control characters: U+0000 to U+001F, U+007F to U+009F. */
+int text_is_plain(const char *text, size_t len);
+/* Prints a text to a terminal. A control character, which could move the cursor, becomes \xNN. */
+void text_print_plain(const char *text, size_t len, FILE *out);

@@ -623,7 +623,10 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
 
 #define NEWS_POLL_US 20000
 #define NEWS_PLACES_SIZE 1024
-/* A process writes its row every 5 s. One that PostgreSQL has not heard of for longer has ended. */
+/*
+ * A process writes its row every 5 s. One that PostgreSQL had not heard of for longer when the wait
+ * began has ended. One that falls silent during the wait may have lost PostgreSQL alone.
+ */
 #define NEWS_HEARD_S 7
 
 /*
@@ -631,7 +634,7 @@ char *store_gateways_text(const cJSON *gateways, char out[STORE_GATEWAYS_SIZE])
  * them may still report that it knows it; 0 if none will; -1 if Redis has failed.
  */
 static int news_look(struct db *db, struct redis_client *redis, enum store_news kind, int64_t news,
-		     char places[NEWS_PLACES_SIZE])
+		     int64_t waited_s, char places[NEWS_PLACES_SIZE])
 {
 	int64_t heard_s = kind == STORE_NEWS_KEYS ? COPIES_SILENT_S : NEWS_HEARD_S;
 	PGresult *rows = db_ask(db, sql_query_gateway_running);
@@ -640,7 +643,8 @@ static int news_look(struct db *db, struct redis_client *redis, enum store_news 
 	*places = '\0';
 	for (int row = 0; more >= 0 && row < PQntuples(rows); row++) {
 		const char *hget[] = { "HGET", KNOWS_KEY, column_text(rows, row, "id") };
-		int64_t silent_s = column_number(rows, row, "silent_s"), numbers[3] = { 0 };
+		int64_t silent_s = column_number(rows, row, "silent_s") - waited_s;
+		int64_t numbers[3] = { 0 };
 		redisReply *knows = redis_client_call(redis, 3, hget);
 		size_t len = strlen(places);
 		char silence[64] = "";
@@ -666,7 +670,7 @@ static int news_look(struct db *db, struct redis_client *redis, enum store_news 
 
 int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_news kind)
 {
-	int64_t until_ms = clock_monotonic_ms() + STORE_NEWS_WAIT_MS, news = 0;
+	int64_t begin_ms = clock_monotonic_ms(), waited_ms = 0, news = 0;
 	char places[NEWS_PLACES_SIZE] = "", begin[NUMBER_SIZE];
 	/* A Redis that has lost its data does not give a number twice: it begins at the time. */
 	const char *hsetnx[] = { "HSETNX", GATEWAYS_KEY, GATEWAYS_NEWS,
@@ -685,9 +689,13 @@ int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_ne
 	freeReplyObject(reply);
 
 	more = news > 0 ? 1 : -1;
-	while (more > 0 && (more = news_look(db, redis, kind, news, places)) > 0 &&
-	       clock_monotonic_ms() < until_ms)
-		usleep(NEWS_POLL_US);
+	while (more > 0 && waited_ms < STORE_NEWS_WAIT_MS) {
+		/* A second more: what PostgreSQL and this process count is rounded. */
+		more = news_look(db, redis, kind, news, waited_ms / 1000 + 1, places);
+		if (more > 0)
+			usleep(NEWS_POLL_US);
+		waited_ms = clock_monotonic_ms() - begin_ms;
+	}
 	if (more >= 0 && !*places)
 		return 0;
 	if (more < 0)

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "ctl/args.h"
+#include "ctl/say.h"
 
 #include <csv.h>
 #include <errno.h>

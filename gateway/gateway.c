@@ -232,8 +232,7 @@ static void tick(struct gateway *gateway)
 	waiters_tick(gateway->waiters);
 	copies_tick(gateway->copies);
 	intake_tick(gateway->intake, now_ms);
-	if (!is_foreign(gateway))
-		key_records_tick(&gateway->key_records, now_ms);
+	key_records_tick(&gateway->key_records);
 	weak_settings_tick(&gateway->weak_settings, now_ms);
 	for (size_t i = 0; i < COMPARISONS_N; i++)
 		if (gateway->comparisons[i].lookup)
@@ -306,7 +305,7 @@ static int ready(void *context, cJSON **body)
 		 gateway->config->unconfirmed_max)
 		own = "COUPON_UNCONFIRMED_MAX receives are not confirmed by RabbitMQ";
 	else if (!auth_can_judge(gateway->auth, clock_monotonic_ms()))
-		own = "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
+		own = KEYS_UNTOLD_TEXT;
 	else
 		own = issue_trouble(gateway);
 
@@ -500,7 +499,8 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		}
 
 		presence_flush(&gateway->presence);
-		key_records_flush(&gateway->key_records, !is_foreign(gateway));
+		gateway->key_records.watch->is_foreign = is_foreign(gateway);
+		key_records_flush(&gateway->key_records);
 		redis_pool_flush(gateway->redis);
 		if (gateway->replicas)
 			replicas_flush(gateway->replicas);
@@ -655,6 +655,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						 .admission = gateway->admission,
 						 .in_redis = &gateway->reads_in_redis };
 	gateway->queue = fair_queue_new((size_t)config->inflight_max);
+	gateway->auth = auth_new(config);
 
 	/* What the gateway and the stores know of each other. A replica is not compared. */
 	gateway->comparisons[0].lookup = gateway->lookup;
@@ -667,7 +668,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					       .lookup = gateway->lookup,
 					       .admission = gateway->admission,
 					       .copies = gateway->copies,
-					       .key_records = &gateway->key_records,
+					       .key_watch = auth_key_watch(gateway->auth),
 					       .claim = gateway->claim,
 					       .comparison = &gateway->comparisons[0] };
 	presence_init(&gateway->presence, config->listen, process);
@@ -679,14 +680,12 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	};
 
 	/* Clients, and who they are. */
-	gateway->auth = auth_new(config);
 	gateway->intake = intake_new(gateway->base, config, gateway->auth, dispatch, gateway);
 	gateway->key_records = (struct key_records){ .redis = gateway->redis,
 						     .lookup = gateway->lookup,
-						     .auth = gateway->auth,
-						     .intake = gateway->intake };
+						     .intake = gateway->intake,
+						     .watch = auth_key_watch(gateway->auth) };
 	key_records_init(&gateway->key_records);
-	intake_on_unknown_key(gateway->intake, key_records_ask, &gateway->key_records);
 	gateway->lines = lines_new(gateway->base, config, gateway->intake, REQUEST_BYTES_MAX);
 	gateway->http = http_new(gateway->base, config, gateway->intake, REQUEST_BYTES_MAX, ready,
 				 gateway);

@@ -199,7 +199,7 @@ static void on_mark_read(void *context, const redisReply *reply)
 	if (news != presence->news) {
 		presence->news = news;
 		admission_forget(presence->admission);
-		presence->news_keys = key_records_ask(presence->key_records);
+		presence->news_keys = key_watch_ask(presence->key_watch, 1);
 		presence->news_codes = claim_codes_renew(presence->claim);
 	}
 	mark = reply->element[0];
@@ -230,16 +230,15 @@ static void on_knows(void *context, const redisReply *reply)
 /* Tells what it knows when that is more: a keeper at rest would notice any other write. */
 static void knows_tell(struct presence *presence)
 {
-	const struct key_records *records = presence->key_records;
 	int64_t keys = presence->knows_keys, codes = presence->knows_codes;
+	int told = key_watch_told(presence->key_watch, presence->news_keys);
 	char numbers[3 * NUMBER_SIZE];
 	const char *argv[] = { "EVAL", SET_WITHOUT_MEMORY, "1", KNOWS_KEY, presence->id, numbers };
 
-	if (records->told_n >= presence->news_keys)
+	if (told > 0)
 		keys = presence->news;
-	else if (records->asked_n >= presence->news_keys && !records->is_asked)
-		/* no store could tell */
-		presence->news_keys = key_records_ask(presence->key_records);
+	else if (told < 0)
+		presence->news_keys = key_watch_ask(presence->key_watch, 1);
 	if (claim_codes_has(presence->claim, presence->news_codes))
 		codes = presence->news;
 	if (presence->knows_terms == presence->news && keys == presence->knows_keys &&

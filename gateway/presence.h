@@ -28,10 +28,10 @@
  */
 #pragma once
 
+#include "common/api_key_watch.h"
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/claim/claim.h"
-#include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
 #include "gateway/store_checks.h"
 
@@ -45,7 +45,7 @@ struct presence {
 	struct lookup *lookup;
 	struct admission *admission;
 	const struct copies *copies;
-	struct key_records *key_records;
+	struct key_watch *key_watch;
 	struct claim *claim;
 	const struct comparison *comparison; /* between both stores */
 	char id[ULID_UUID_SIZE];

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log/log.h"
-#include "common/api_keys.h"
 #include "common/program/key_file.h"
 #include "common/serve/metrics.h"
 #include "gateway/metrics.h"
@@ -29,9 +28,8 @@ struct auth {
 	struct unix_key unix_keys[UNIX_KEYS_MAX];
 	size_t unix_keys_n;
 	int is_required;
-	struct keys *keys;
+	struct key_watch watch;
 	struct tokens *tokens; /* NULL: none are taken */
-	int64_t told_ms;       /* when a store last told of keys; 0: never */
 	struct key_file_stamp stamp;
 	int64_t look_ms;
 	char why[KEY_FILE_WHY_SIZE]; /* the file of token keys could not be used; "": it could */
@@ -113,7 +111,8 @@ struct auth *auth_new(const struct config *config)
 
 	auth->config = config;
 	auth->is_required = strcmp(config->auth, "required") == 0;
-	auth->keys = keys_new();
+	auth->watch = (struct key_watch){ .keys = keys_new(),
+					  .stale_ms = config->keys_stale_s * 1000 };
 	check(unix_keys_parse(config->unix_keys, auth->unix_keys, &auth->unix_keys_n) == 0);
 	if (*config->token_keys) {
 		auth->tokens = tokens_new(&terms);
@@ -122,9 +121,9 @@ struct auth *auth_new(const struct config *config)
 	return auth;
 }
 
-struct keys *auth_keys(struct auth *auth)
+struct key_watch *auth_key_watch(struct auth *auth)
 {
-	return auth->keys;
+	return &auth->watch;
 }
 
 int auth_is_required(const struct auth *auth)
@@ -138,11 +137,6 @@ const char *auth_key_of_uid(const struct auth *auth, uid_t uid)
 		if (auth->unix_keys[i].uid == uid)
 			return auth->unix_keys[i].id;
 	return NULL;
-}
-
-void auth_keys_told(struct auth *auth, int64_t now_ms)
-{
-	auth->told_ms = now_ms;
 }
 
 /* is_again: nothing has changed but perhaps the reason, for instance that descriptors were out. */
@@ -184,50 +178,36 @@ void auth_tick(struct auth *auth, int64_t now_ms)
 		token_keys_renew(auth, 1);
 }
 
-/* Whether keys can be judged: a store was asked not too long ago. */
-static int knows_keys(const struct auth *auth, int64_t now_ms)
-{
-	return auth->told_ms && now_ms - auth->told_ms <= auth->config->keys_stale_s * 1000;
-}
-
 int auth_can_judge(const struct auth *auth, int64_t now_ms)
 {
-	return !auth->is_required || knows_keys(auth, now_ms);
+	return !auth->is_required || key_watch_knows(&auth->watch, now_ms);
 }
 
 const char *auth_trouble(const struct auth *auth, int64_t now_ms)
 {
 	if (*auth->why)
 		return auth->why;
-	if (!auth_can_judge(auth, now_ms))
-		return "API keys cannot be checked: neither Redis nor PostgreSQL has answered";
-	return NULL;
+	return auth_can_judge(auth, now_ms) ? NULL : KEYS_UNTOLD_TEXT;
 }
 
 static enum answer key_identify(struct auth *auth, struct identity *identity, const char *text,
 				size_t len, int is_asked, struct auth_answer *answer)
 {
-	enum key_verdict verdict = keys_find(auth->keys, text, len, clock_wall_ms(),
-					     &identity->grant);
-	int is_new = verdict == KEY_UNKNOWN || verdict == KEY_WRONG;
-	char id[KEY_ID_LEN + 1] = "";
+	enum key_judgement judgement = key_watch_find(&auth->watch, text, len, is_asked,
+						      clock_monotonic_ms(), clock_wall_ms(),
+						      &identity->grant);
 
-	answer->may_be_new = is_new && is_asked == 0 &&
-			     limits_look(answer->limits, 1, clock_monotonic_us()).wait_us == 0;
-	if ((verdict != KEY_FORM && !knows_keys(auth, clock_monotonic_ms())) ||
-	    (is_new && is_asked < 0)) {
-		identity_forget(identity);
+	/* No store is asked for who guesses. */
+	if (judgement == KEY_MAY_BE_NEW &&
+	    limits_look(answer->limits, 1, clock_monotonic_us()).wait_us > 0)
+		judgement = key_watch_find(&auth->watch, text, len, 1, clock_monotonic_ms(),
+					   clock_wall_ms(), &identity->grant);
+	answer->may_be_new = judgement == KEY_MAY_BE_NEW;
+	if (judgement == KEY_REFUSED)
+		metrics_add(METRIC_AUTH_KEY_WRONG, 1);
+	if (judgement == KEY_UNTOLD)
 		return ANSWER_UNAVAILABLE;
-	}
-	if (verdict == KEY_GOOD)
-		return ANSWER_OK;
-	if (answer->may_be_new)
-		return ANSWER_UNAUTHORIZED;
-	metrics_add(METRIC_AUTH_KEY_WRONG, 1);
-	if (verdict != KEY_FORM) /* the id is no secret */
-		snprintf(id, sizeof(id), "%.*s", KEY_ID_LEN, text + strlen(KEY_PREFIX));
-	log_info("key_refused", LOG_S("verdict", key_verdict_kind(verdict)), LOG_S("key", id));
-	return ANSWER_UNAUTHORIZED;
+	return judgement == KEY_ACCEPTED ? ANSWER_OK : ANSWER_UNAUTHORIZED;
 }
 
 void auth_identify(struct auth *auth, struct responder *responder, const char *text, size_t len,
@@ -277,9 +257,10 @@ void auth_identify(struct auth *auth, struct responder *responder, const char *t
 enum answer auth_identify_by_id(struct auth *auth, struct responder *responder, const char *id)
 {
 	identity_forget(&responder->identity);
-	if (!knows_keys(auth, clock_monotonic_ms()))
+	if (!key_watch_knows(&auth->watch, clock_monotonic_ms()))
 		return ANSWER_UNAVAILABLE;
-	keys_find_by_id(auth->keys, id, strlen(id), clock_wall_ms(), &responder->identity.grant);
+	keys_find_by_id(auth->watch.keys, id, strlen(id), clock_wall_ms(),
+			&responder->identity.grant);
 	return ANSWER_OK;
 }
 
@@ -376,11 +357,13 @@ void key_uses_prometheus(struct evbuffer *out)
 /* Whether what was presented is still good. */
 static enum answer identity_check(struct auth *auth, struct identity *identity)
 {
+	enum key_judgement judgement;
+
 	if (identity->grant.key) {
-		if (!knows_keys(auth, clock_monotonic_ms()))
-			return ANSWER_UNAVAILABLE;
-		if (key_grant_check(&identity->grant, clock_wall_ms()) == KEY_GOOD)
-			return ANSWER_OK;
+		judgement = key_watch_check(&auth->watch, &identity->grant, clock_monotonic_ms(),
+					    clock_wall_ms());
+		if (judgement != KEY_REFUSED)
+			return judgement == KEY_ACCEPTED ? ANSWER_OK : ANSWER_UNAVAILABLE;
 		identity_forget(identity);
 	} else if (identity->token) {
 		if (tokens_look(auth->tokens, identity->token, clock_wall_ms()) == TOKEN_GOOD)

@@ -1,7 +1,7 @@
 /*
  * Authenticates and authorizes requests: the identity of a request, what its key or token allows,
- * and how often. No I/O: key_records.h hands over the API keys of the stores, and the owner of the
- * event loop looks at the file of token keys.
+ * and how often. No I/O: key_records.h feeds the watch of API keys, and the owner of the event loop
+ * looks at the file of token keys.
  *
  *	            ┌─ a key: its roles, its coupons, its rate
  *	presented ──┤
@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "common/api_key_watch.h"
 #include "common/program/config.h"
 #include "gateway/auth/limits.h"
 #include "gateway/listen/request.h"
@@ -25,13 +26,11 @@ struct auth;
 void auth_check(const struct config *config);
 
 struct auth *auth_new(const struct config *config);
-struct keys *auth_keys(struct auth *auth);
+struct key_watch *auth_key_watch(struct auth *auth);
 int auth_is_required(const struct auth *auth); /* COUPON_AUTH=required */
 /* The id of the key that a user of this machine stands for (COUPON_UNIX_KEYS), or NULL. */
 const char *auth_key_of_uid(const struct auth *auth, uid_t uid);
 
-/* A store has told all that it knows of keys, and it is not behind what is known here. */
-void auth_keys_told(struct auth *auth, int64_t now_ms);
 /* Looks at the file of token keys, once a second. */
 void auth_tick(struct auth *auth, int64_t now_ms);
 /* Loads it now, changed or not. */

@@ -48,8 +48,6 @@ struct intake {
 	struct tls *tls; /* the same */
 	LIST_HEAD(, connection) connections;
 	LIST_HEAD(, connection) asking; /* those whose key is asked for */
-	intake_ask_fn *ask;             /* NULL: no store can be asked */
-	void *ask_context;
 	struct arrivals *arrivals;
 	uint64_t logs_n; /* answers that might have been logged */
 	int is_draining;
@@ -93,12 +91,6 @@ struct intake *intake_new(struct event_base *base, const struct config *config, 
 	intake->arrivals = arrivals_new(base, config, &intake->turns, intake->tls);
 	intake->turn = checked(event_new(base, -1, 0, on_turn, intake));
 	return intake;
-}
-
-void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context)
-{
-	intake->ask = ask;
-	intake->ask_context = context;
 }
 
 void intake_tick(struct intake *intake, int64_t now_ms)
@@ -206,7 +198,7 @@ static void refuse(struct intake *intake, struct responder *responder, struct re
 static void asking_begin(struct intake *intake, struct connection *connection,
 			 struct request *request)
 {
-	connection->asking = intake->ask(intake->ask_context);
+	connection->asking = key_watch_ask(auth_key_watch(intake->auth), 1);
 	connection->asked = request;
 	intake->inflight += request == NULL; /* which the gateway answers before it ends */
 	LIST_INSERT_HEAD(&intake->asking, connection, next_asking);
@@ -229,7 +221,7 @@ static void identify(struct intake *intake, struct request *request, int is_aske
 
 	if (intake->auth)
 		auth_identify(intake->auth, responder, request_code(request), request->code_len,
-			      intake->ask ? is_asked : 1, &answer);
+			      is_asked, &answer);
 	if (answer.may_be_new) {
 		asking_begin(intake, (struct connection *)responder, request);
 		return;
@@ -277,9 +269,9 @@ static void admit(struct intake *intake, struct request *request)
 
 	if (intake->auth) {
 		/* The key that the connection stands for may be in a store by now: asked once. */
-		if (intake->ask && !connection->is_asked && *connection->proof &&
-		    !identity->grant.key && !identity->token &&
-		    !keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN)) {
+		if (!connection->is_asked && *connection->proof && !identity->grant.key &&
+		    !identity->token &&
+		    !keys_get(auth_key_watch(intake->auth)->keys, connection->proof, KEY_ID_LEN)) {
 			asking_begin(intake, connection, request);
 			return;
 		}
@@ -297,19 +289,20 @@ static void admit(struct intake *intake, struct request *request)
 		intake->dispatch(intake->context, request);
 }
 
-void intake_keys_told(struct intake *intake, uint64_t question, int is_told)
+void intake_keys_told(struct intake *intake)
 {
 	struct connection *connection = LIST_FIRST(&intake->asking);
 
 	while (connection) {
 		struct request *request = connection->asked;
+		int told = key_watch_told(auth_key_watch(intake->auth), connection->asking);
 
-		if (connection->asking > question) {
+		if (told == 0) {
 			connection = LIST_NEXT(connection, next_asking);
 			continue;
 		}
 		asking_end(connection);
-		connection->is_asked = is_told ? 1 : -1;
+		connection->is_asked = told;
 		if (!request)
 			connection->again(connection);
 		else if (request->op == OP_AUTH)
@@ -332,8 +325,8 @@ int intake_identify(struct intake *intake, struct connection *connection, const 
 		identity_forget(&connection->responder.identity);
 		return 0;
 	}
-	auth_identify(intake->auth, &connection->responder, text, len,
-		      intake->ask ? connection->is_asked : 1, &answer);
+	auth_identify(intake->auth, &connection->responder, text, len, connection->is_asked,
+		      &answer);
 	connection->is_asked = 0;
 	if (answer.answer == ANSWER_OK)
 		return 0;
@@ -504,7 +497,8 @@ void intake_keys_changed(struct intake *intake)
 		const struct api_key *key = connection->responder.identity.grant.key;
 
 		if (!key && *connection->proof)
-			key = keys_get(auth_keys(intake->auth), connection->proof, KEY_ID_LEN);
+			key = keys_get(auth_key_watch(intake->auth)->keys, connection->proof,
+				       KEY_ID_LEN);
 		next = LIST_NEXT(connection, open);
 		if (key && key->is_revoked)
 			connection_cut(connection, "its key was revoked");

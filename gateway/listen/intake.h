@@ -65,14 +65,8 @@ struct connection {
 struct intake *intake_new(struct event_base *base, const struct config *config, struct auth *auth,
 			  intake_dispatch_fn *dispatch, void *context);
 
-/*
- * Asks the stores for keys; returns the number of the question (key_records_ask()). Before the
- * first client.
- */
-typedef uint64_t intake_ask_fn(void *context);
-void intake_on_unknown_key(struct intake *intake, intake_ask_fn *ask, void *context);
-/* This question and those before it have ended; `is_told`: a store has answered. */
-void intake_keys_told(struct intake *intake, uint64_t question, int is_told);
+/* A question to the stores for keys has ended: goes on with those who wait for it. */
+void intake_keys_told(struct intake *intake);
 
 /* Several times a second: looks at the files of certificates and keys. */
 void intake_tick(struct intake *intake, int64_t now_ms);

@@ -12,6 +12,7 @@ from history import DEAD_QUEUE, QUEUE, queue_length
 from installation import BUSY, another_installation
 from message import message, message_publish
 from stack import wait_until
+from test_e2e_admin import API, Admin, key_maker, ok, problem
 
 CHANGES = "couponmq:changes"
 OTHER = "00000000-0000-4000-8000-000000000001"
@@ -110,6 +111,31 @@ def test_its_gateway_issues_nothing(rough, rough_redis, rough_coupon, other, gat
     assert rough_redis.hgetall(coupon.key) == before
     with rough.client() as client:
         issued(client, coupon.coupon, 1)
+
+
+class Waiting(Admin):
+    """One that is never ready."""
+
+    def is_ready(self):
+        try:
+            return requests.get(self.url + "/readyz", timeout=60).status_code == 503
+        except requests.RequestException:
+            return False
+
+
+def test_its_admin_takes_no_keys_of_redis(rough, other):
+    """Nor says that they are wrong."""
+    text = key_maker(rough)("admin")
+    admin = Waiting(rough, **other.env)
+    wait_until(lambda: "event=installation_differs" in admin.log())
+    for _ in range(3):
+        problem(admin.call("GET", f"{API}/campaigns", key=text), 503)
+        problem(admin.call("POST", "/admin/session", {"key": text}), 503)
+    assert admin.is_ready()
+    admin.end()
+    own = Admin(rough)
+    ok(own.call("GET", f"{API}/campaigns", key=text))
+    own.end()
 
 
 def test_an_emptied_redis_gets_the_id_that_gateways_know(

@@ -208,16 +208,22 @@ def test_codes(stack, pair, tmp_path):
     assert claimed(column(tmp_path / "file.csv")[0])[0] == OK
 
 
-def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make):
-    """It has heard that there is something new, and its PostgreSQL hangs."""
+def test_a_gateway_that_cannot_read_codes_is_named(stack, gateway_make, pg):
+    """It has heard that there is something new, and its PostgreSQL hangs. PostgreSQL had heard of
+    it 5 seconds before, and hears no more."""
     codes, words = Codes(stack, stack.env["COUPON_CODE_KEYS"]), [uuid.uuid4().hex for _ in "ab"]
     url, coupon = stack.env_of("gateway")["DATABASE_URL"], stack.coupon_make(10)
     with Relay(port_of(url)) as relay:
         gateway = gateway_make(stack, DATABASE_URL=relay.url(url))
         codes("generate", coupon, "--word", words[0])
         relay.mode("hold")
+        place = gateway.settings["COUPON_LISTEN"]
+        pg.execute(
+            "UPDATE gateway SET seen_at = now() - interval '5 s' WHERE place LIKE %s",
+            (f"% {place} %",),
+        )
         told = codes.run("generate", coupon, "--word", words[1])
-        assert told.returncode == 12 and gateway.settings["COUPON_LISTEN"] in told.stderr
+        assert told.returncode == 12 and place in told.stderr
         relay.mode("pass")
         with gateway.client() as client:
             claim = {"op": "claim", "code": words[1]}

@@ -63,7 +63,7 @@ MUTANTS = [
     mutant(
         "commands",
         "the escape of control characters on a terminal",
-        "ctl/args.c",
+        "ctl/say.c",
         "control = control > 0 ? control : log_control_len(text + i, len - i);\n"
         "\t\tif (control > 0)\n\t\t\tfprintf",
         "if (0)\n\t\t\tfprintf",

@@ -1,21 +1,29 @@
 """make torture: every scenario, or ONLY=name,name; SEED=n repeats a run, ROUNDS=k runs k seeds from
-there. --list prints the names."""
+there. SHARDS=k runs as many at once, on stacks of their own; rates are not measured then, but those
+scenarios which nothing may run beside follow one by one, with rates. --list prints the names."""
 
 import argparse
 import os
 import random
+import re
 import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
 
 from rig import Rig
 
+from campaign import WINDOW, WINDOW_SHORT
 from scenario import Skipped, scenarios_load
 from skips import reason
 from stack import port_base_free
 
 CROWDED_MAX = 3_000_000  # of one stack: each command with --all reads them
+PORTS_EACH = 1000  # of a shard
+COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped, \d+ deselected$")
+VIOLATIONS = re.compile(r"^torture: \d+ s; violations: (.*)$")
 
 
 def arguments_read():
@@ -26,6 +34,7 @@ def arguments_read():
         "--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1, 10**6))
     )
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS") or 1))
+    parser.add_argument("--shards", type=int, default=int(os.environ.get("SHARDS") or 1))
     return parser.parse_args()
 
 
@@ -68,6 +77,62 @@ def scenario_run(rig, scenario, seed):
     return True
 
 
+def shard_run(number, names, arguments, has_rates, told):
+    """Runs these scenarios in another process, and appends the lines of its end to `told`."""
+    folder = os.environ.get("RUN_DIR") or ".run-torture"
+    base = int(os.environ.get("PORT_BASE") or 16400)
+    child = subprocess.Popen(
+        [sys.executable, "-B", __file__],
+        env={
+            **os.environ,
+            "ONLY": ",".join(names),
+            "SEED": str(arguments.seed),
+            "ROUNDS": str(arguments.rounds),
+            "SHARDS": "1",
+            "RATES": "yes" if has_rates else "no",
+            "RUN_DIR": f"{folder}-{number}",
+            "PORT_BASE": str(base + PORTS_EACH * number),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in child.stdout:
+        print(line, end="", flush=True)
+        if COUNTS.match(line) or VIOLATIONS.match(line):
+            told.append(line)
+    if child.wait() not in (0, 1):
+        told.append(f"0 passed, {len(names)} failed, 0 skipped, 0 deselected")
+
+
+def shards_run(scenarios, arguments):
+    """Whether all held: those that may run beside others, then the rest."""
+    began, told, wanted = time.monotonic(), [], chosen(scenarios, arguments.only)
+    beside = [one.name for one in wanted if one.beside]
+    alone = [one.name for one in wanted if not one.beside]
+    shares = [beside[k :: arguments.shards] for k in range(arguments.shards)]
+    threads = [
+        threading.Thread(target=shard_run, args=(k, share, arguments, False, told))
+        for k, share in enumerate(shares)
+        if share
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if alone:
+        shard_run(0, alone, arguments, True, told)
+    counts = [found.groups() for line in told if (found := COUNTS.match(line))]
+    passed, failed, skipped = (sum(map(int, column)) for column in zip(*counts))
+    names = [found[1] for line in told if (found := VIOLATIONS.match(line))]
+    print(
+        f"torture: {time.monotonic() - began:.0f} s in all; violations:"
+        f" {', '.join(name for name in names if name != 'none') or 'none'}\n"
+        f"{passed} passed, {failed} failed, {skipped} skipped,"
+        f" {len(scenarios) - len(wanted)} deselected"
+    )
+    return 1 if failed else 0
+
+
 def main():
     scenarios = scenarios_load()
     arguments = arguments_read()
@@ -76,12 +141,16 @@ def main():
             print(f"{one.name:<40} {one.about}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if arguments.shards > 1:
+        return shards_run(scenarios, arguments)
+    has_rates = os.environ.get("RATES") != "no"
     base = port_base_free(int(os.environ.get("PORT_BASE") or 16400))
     failed, skipped, passed, began = [], [], 0, time.monotonic()
 
     def rig_make():
         suffix = f"-{len(failed)}" if failed else ""
-        return Rig(f"{os.environ.get('RUN_DIR') or '.run-torture'}{suffix}", base)
+        folder = f"{os.environ.get('RUN_DIR') or '.run-torture'}{suffix}"
+        return Rig(folder, base, WINDOW if has_rates else WINDOW_SHORT, has_rates)
 
     rig = rig_make()
     try:
