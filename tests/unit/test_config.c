@@ -139,6 +139,50 @@ static void test_file(void **state)
 	unlink(path);
 }
 
+#define GATEWAY CONFIG_GATEWAY
+#define WORKER CONFIG_WORKER
+#define CTL CONFIG_CTL
+#define RUSH CONFIG_RUSH
+#define ADMIN CONFIG_ADMIN
+#define ALL CONFIG_GATEWAY
+
+static const struct {
+	const char *env;
+	int programs;
+	size_t offset;
+} texts[] = {
+#define SETTING_TEXT(field, env, flag, programs, fallback, help) \
+	{ env, programs, offsetof(struct config, field) },
+#define SETTING_NUMBER(field, env, flag, programs, fallback, least, most, help)
+#include "common/program/setting_table.h"
+#undef SETTING_TEXT
+#undef SETTING_NUMBER
+};
+
+/* Each text may be in a file, whichever of them are secrets. */
+static void test_each_text_from_a_file(void **state)
+{
+	char *argv[] = { ARG("prog"), NULL }, name[80], path[32];
+
+	(void)state;
+	file_make(path, SECRET "\n");
+	setenv("COUPON_CONFIG_DIR", "", 1);
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+		struct config config;
+
+		if (strcmp(texts[i].env, "COUPON_CONFIG_DIR") == 0)
+			continue; /* it must be a folder */
+		snprintf(name, sizeof(name), "%s_FILE", texts[i].env);
+		setenv(name, path, 1);
+		config_read(&config, (enum config_program)(texts[i].programs & -texts[i].programs),
+			    1, argv, NULL);
+		assert_string_equal(*(char **)(void *)((char *)&config + texts[i].offset), SECRET);
+		config_free(&config);
+		unsetenv(name);
+	}
+	unlink(path);
+}
+
 /* Runs it in a child: checks its message and exit status 1. No message has a secret. */
 static void fatal_of(enum config_program program, char **argv, const char *sentence)
 {
@@ -554,6 +598,7 @@ int main(void)
 		TEST(test_wrong_values),
 		TEST(test_address),
 		TEST(test_help),
+		TEST(test_each_text_from_a_file),
 		TEST_FILES(test_files),
 		TEST_FILES(test_file_forms),
 		TEST_FILES(test_file_unreadable),
