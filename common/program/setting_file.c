@@ -93,6 +93,10 @@ void setting_file_read(struct setting_file *file, const char *folder, const char
 		len = strlen(text);
 		while (len > 0 && strchr(BLANKS "\r", text[len - 1]))
 			text[--len] = '\0';
+		/* Before version 254 systemd takes the next line for a part of such a comment. */
+		if ((*text == '#' || *text == ';') && text[len - 1] == '\\')
+			log_fatal("%s, line %d: a comment does not end with a backslash",
+				  file->path, number);
 		if (!*text || *text == '#' || *text == ';')
 			continue;
 		why = line_read(&line, text);
