@@ -93,6 +93,11 @@ void setting_file_read(struct setting_file *file, const char *folder, const char
 		len = strlen(text);
 		while (len > 0 && strchr(BLANKS "\r", text[len - 1]))
 			text[--len] = '\0';
+		/* systemd ends a line at a carriage return, too. */
+		for (const char *at = text; *at; at++)
+			if (iscntrl((unsigned char)*at) && *at != '\t')
+				log_fatal("%s, line %d: it has a control character", file->path,
+					  number);
 		/* Before version 254 systemd takes the next line for a part of such a comment. */
 		if ((*text == '#' || *text == ';') && text[len - 1] == '\\')
 			log_fatal("%s, line %d: a comment does not end with a backslash",
