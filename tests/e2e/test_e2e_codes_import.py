@@ -328,7 +328,7 @@ def test_a_state_that_is_wrong_refuses_its_row(codes, coupon, tmp_path, mark):
         f'5: it has the used_at "2026-03-01T12:00:00Z": {allowed}',
         '6: its user is "alice smith": byte 6 is not allowed: must be 1 to 64 bytes of printable'
         " ASCII without spaces",
-        '7: its used_at is "2026-03-01": allowed is a time as of RFC 3339, for example'
+        '7: its used_at is "2026-03-01": allowed is a time in RFC 3339 format, for example'
         " 2026-11-26T12:00:00+01:00",
         '8: its metadata is "[]": allowed is an object of JSON',
     ]

@@ -112,7 +112,7 @@ def test_a_redis_that_does_not_tell_is_unknown_and_said_once(rough, cache):
             redis_reconnect(rough, cache)
             wait_until(
                 lambda: [warning.split(":")[:2] for warning in warnings(rough)]
-                == [["redis", " does not show its settings"]]
+                == [["redis", " the service does not show its settings"]]
             )
         assert len(lines(rough.log("gateway"), "setting_unknown")) == 1
         assert readyz(rough)[0] == 200
