@@ -59,14 +59,17 @@ def test_services_have_their_passwords_from_files(rough, gateway_make, worker_ma
     coupon = rough.coupon_make(10)
     with gateway.client() as client:
         assert client.issue(coupon, "1", ack="issued")["status"] == "issued"
-    assert worker.metrics()["couponmq_worker_settled_total"] > 0
+    assert worker.metrics()["couponmq_worker_issued_total"] > 0
 
 
 def test_admin_hands_its_passwords_to_couponctl(rough, tmp_path):
     key = rough.ctl("key", "create", "--name", "console", "--role", "admin")
     coupon = rough.coupon_make(10)
     address = f"127.0.0.1:{port_free()}"
-    settings = apart(rough, "operator", tmp_path) | {"COUPON_ADMIN_LISTEN": address}
+    settings = apart(rough, "operator", tmp_path) | {
+        "COUPON_ADMIN_LISTEN": address,
+        "COUPON_CONFIG_DIR": tmp_path,
+    }
     # A file of settings that leads to other stores: the command does not read it.
     (tmp_path / "couponmq.conf").write_text("REDIS_URL=redis://127.0.0.1:1\n")
     admin = Process(rough, "coupon-admin", "admin-passwords", settings)
@@ -148,7 +151,7 @@ def test_the_key_of_a_client_from_a_file(tools, gateway_make, tmp_path):
     listen = {"COUPON_LISTEN": gateway.settings["COUPON_LISTEN"]}
     issue = ("issue", "--coupon", coupon, "--user", "1")
     rush = ("--coupon", coupon, "--users", "5", "--first-user", "2")
-    assert "unauthorized" in tools.run("couponctl", *issue, **listen).stdout
+    assert "unauthorized" in tools.run("couponctl", *issue, **listen).stderr
     key = tools.ctl("key", "create", "--name", "file", "--role", "issue")
     (tmp_path / "key").write_text(key + "\n")
     with open(tmp_path / "couponctl.conf", "a", encoding="utf-8") as file:
