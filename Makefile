@@ -93,6 +93,13 @@ include scripts/platforms.mk
 tree: ## the source files, each with its purpose: FOLDER=keeper
 	@scripts/tree.sh $(FOLDER)
 
+.PHONY: man completion
+man: $(PROGRAMS) ## manual pages in build/man, from the tables of the programs and from docs/
+	@scripts/man.py $(BUILD_DIR) man $(BUILD_DIR)/man
+completion: $(PROGRAMS) ## completion of couponctl for bash, in build/completion
+	@mkdir -p $(BUILD_DIR)/completion
+	@scripts/man.py $(BUILD_DIR) completion >$(BUILD_DIR)/completion/couponctl
+
 .PHONY: docs
 docs: ## settings and metrics in docs/config.md and docs/metrics.md, from the tables
 	@scripts/docs.py

@@ -29,16 +29,12 @@
  */
 #define DESCRIPTORS_MAX 1024
 
-static void help(void)
-{
-	printf("usage: coupon-admin [-n] [--SETTING VALUE]...\n"
-	       "Lets operators with API keys manage campaigns over HTTP: each operation is a\n"
-	       "command of couponctl, which must be in the same folder or in ../bin.\n\n"
-	       "  -n         check the settings and exit\n"
-	       "  --help     this text\n"
-	       "  --version  the version\n\n");
-	config_help(CONFIG_ADMIN, stdout);
-}
+static const struct program_manual manual = {
+	.name = "coupon-admin",
+	.summary = "Lets operators with API keys manage campaigns over HTTP: each operation is a "
+		   "command of couponctl, which must be in the same folder or in ../bin.",
+	.program = CONFIG_ADMIN,
+};
 
 /* Until it has ended after the last change: commands are killed, threads are waited for. */
 #define STOP_GRACE_MS 15000
@@ -110,19 +106,15 @@ int main(int argc, char **argv)
 	struct service_listener given = { .name = "admin",
 					  .setting = "COUPON_ADMIN_LISTEN",
 					  .address = &config.admin_listen };
-	int check_only = 0, fd;
+	int check_only, fd;
 	struct rlimit limit;
 	rlim_t descriptors, others;
 
 	program_begin();
 	log_init("coupon-admin", LOG_LEVEL_INFO, 0);
-	program_answer("coupon-admin", help, argc, argv);
+	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_ADMIN, argc, argv, NULL);
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("unknown argument %s; see --help", argv[i]);
-		check_only = 1;
-	}
+	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-admin");
 	service_version_init();
 	program_trust_stores(&config);

@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
+#include "common/program/wrap.h"
 #include "ctl/say.h"
 
 #include <ctype.h>
@@ -118,7 +119,7 @@ static int option_take(struct args *args, int argc, char **argv)
 	const struct option *option;
 
 	if (i < 0)
-		args_fail("%s has no option %s%s", args->command->name, argv[0],
+		args_fail("%s has no option %.*s%s", args->command->name, (int)(len + 2), argv[0],
 			  say_help(args->command->name));
 	option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
 	if (!option->value && name[len])
@@ -208,11 +209,19 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 	args_end(args);
 }
 
+static void option_print(const struct option *option, FILE *out)
+{
+	fprintf(out, "  --%s%s%s\n", option->name, option->value ? " " : "",
+		option->value ? option->value : "");
+	wrap_print(option->help, 6, out);
+}
+
 void args_options_print(const struct command *command, FILE *out)
 {
 	for (const struct option *o = command->options; o && o->name; o++) {
-		fprintf(out, "  --%s%s%s\n      %s\n", o->name, o->value ? " " : "",
-			o->value ? o->value : "", o->help);
+		option_print(o, out);
+		if (strcmp(o->value ? o->value : "", "LIST") != 0)
+			continue;
 		for (size_t i = 0; o->words && o->words[i]; i++) /* four a line */
 			fprintf(out, "%s%s%s", i % 4 ? "" : "      ", o->words[i],
 				!o->words[i + 1] ? "\n"
@@ -220,7 +229,32 @@ void args_options_print(const struct command *command, FILE *out)
 						 : ", ");
 	}
 	if (!command->has_no_json)
-		fprintf(out, "  --%s\n      %s\n", json_option.name, json_option.help);
+		option_print(&json_option, out);
+}
+
+static void option_add(cJSON *list, const struct option *option)
+{
+	cJSON *one = checked(cJSON_CreateObject()), *words;
+
+	cJSON_AddItemToArray(list, one);
+	checked(cJSON_AddStringToObject(one, "name", option->name));
+	checked(option->value ? cJSON_AddStringToObject(one, "value", option->value)
+			      : cJSON_AddNullToObject(one, "value"));
+	checked(cJSON_AddStringToObject(one, "help", option->help));
+	words = checked(cJSON_AddArrayToObject(one, "words"));
+	for (size_t i = 0; option->words && option->words[i]; i++)
+		cJSON_AddItemToArray(words, checked(cJSON_CreateString(option->words[i])));
+}
+
+cJSON *args_options_list(const struct command *command)
+{
+	cJSON *list = checked(cJSON_CreateArray());
+
+	for (const struct option *o = command->options; o && o->name; o++)
+		option_add(list, o);
+	if (!command->has_no_json)
+		option_add(list, &json_option);
+	return list;
 }
 
 const char *args_text(const struct args *args, const char *name)
@@ -399,19 +433,20 @@ int64_t args_id_argument(const struct args *args)
 	return id_read("ID", args->argument);
 }
 
-int args_choice(const struct args *args, const char *name, const char *const *words, int n,
-		int fallback)
+int args_choice(const struct args *args, const char *name, int fallback)
 {
 	const char *value = args_text(args, name);
+	const char *const *words =
+		args->command->options[option_find(args->command, name, strlen(name))].words;
 	char allowed[128] = "";
 
-	for (int i = 0; value && i < n; i++) {
+	for (int i = 0; value && words[i]; i++) {
 		if (strcmp(words[i], value) == 0)
 			return i;
 		snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s%s",
-			 i == 0       ? ""
-			 : i + 1 == n ? " and "
-				      : ", ",
+			 i == 0         ? ""
+			 : words[i + 1] ? ", "
+					: " and ",
 			 words[i]);
 	}
 	if (value)

@@ -8,6 +8,7 @@
 #include "common/message/receive.h"
 #include "ctl/money.h"
 
+#include <cjson/cJSON.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -52,7 +53,7 @@ struct option {
 	const char *value; /* the placeholder of its value in the help; NULL: a switch */
 	const char *help;
 	int takes_none;           /* the word none removes the present value */
-	const char *const *words; /* that its list may have, ended by NULL; NULL: any */
+	const char *const *words; /* that it, or its LIST, may have, ended by NULL; NULL: any */
 	int is_of_terminal;       /* it answers a question that only people are asked */
 };
 
@@ -68,6 +69,10 @@ struct option {
 	{                                                                      \
 		.name = name_, .value = "LIST", .help = help_, .words = words_ \
 	}
+#define OPTION_WORDS(name_, value_, words_, help_)                             \
+	{                                                                      \
+		.name = name_, .value = value_, .help = help_, .words = words_ \
+	}
 #define SWITCH(name_, help_) OPTION(name_, NULL, help_)
 /* --yes of a command that calls args_ask(). */
 #define YES_OPTION                                                                     \
@@ -75,7 +80,8 @@ struct option {
 		.name = "yes", .help = "do not ask on a terminal", .is_of_terminal = 1 \
 	}
 #define OPTIONS_END OPTION(NULL, NULL, NULL)
-/* A table of options, or of commands, where it is used. */
+/* A table of options, of commands, or of words, where it is used. */
+#define WORDS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define OPTIONS(...) ((const struct option[]){ __VA_ARGS__, OPTIONS_END })
 #define COMMANDS(...) ((const struct command *const[]){ __VA_ARGS__, NULL })
 
@@ -135,8 +141,9 @@ int args_name_len(const struct command *command);
 /* The mode of the command that one of the words chooses, or the command. */
 const struct command *args_mode(const struct command *command, int argc, char **argv);
 
-/* The options, as --help prints them. */
+/* The options, as --help prints them, and as --help json does. */
 void args_options_print(const struct command *command, FILE *out);
+cJSON *args_options_list(const struct command *command);
 
 /* `name` must be in the command's table. */
 int args_has(const struct args *args, const char *name);
@@ -163,9 +170,8 @@ int64_t args_money(const struct args *args, const char *name, const char *curren
 /* An amount in the form in which the option is given. Returns `out`. */
 const char *args_money_text(const struct args *args, const char *name, int64_t units,
 			    const char *currency, char out[MONEY_SIZE]);
-/* The index of the value among `n` words; any other value ends the process. */
-int args_choice(const struct args *args, const char *name, const char *const *words, int n,
-		int fallback);
+/* The index of the value among the words of the option; any other value ends the process. */
+int args_choice(const struct args *args, const char *name, int fallback);
 int64_t args_id_argument(const struct args *args); /* the argument as an id; 0: not given */
 /* --coupon and --user, which must be given. */
 void args_coupon_user(const struct args *args, struct receive *receive);

@@ -98,9 +98,10 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 	return status;
 }
 
+static const char *const levels[] = { "accepted", "queued", "issued", NULL };
+
 static int issue_run(struct ctl *ctl)
 {
-	static const char *const levels[] = { "accepted", "queued", "issued" };
 	const struct args *args = &ctl->args;
 	const char *key = args_text(args, "key");
 	cJSON *request = output_object();
@@ -116,7 +117,7 @@ static int issue_run(struct ctl *ctl)
 	if (key)
 		output_text(request, "key", key);
 	if (args_has(args, "ack"))
-		output_text(request, "ack", levels[args_choice(args, "ack", levels, 3, 0)]);
+		output_text(request, "ack", levels[args_choice(args, "ack", 0)]);
 	return gateway_request_run(ctl, request, CTL_UNKNOWN);
 }
 
@@ -139,14 +140,14 @@ static int status_run(struct ctl *ctl)
 const struct command issue_command = {
 	.name = "issue",
 	.run = issue_run,
-	.options =
-		OPTIONS(OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
-			OPTION("key", "KEY",
-			       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key "
-			       "returns the\n      same receive"),
-			OPTION("ack", "LEVEL",
-			       "the gateway replies when the receive is accepted (default), queued "
-			       "or issued")),
+	.options = OPTIONS(
+		OPTION("coupon", "ID", "the coupon"), OPTION("user", "ID", "the user"),
+		OPTION("key", "KEY",
+		       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key "
+		       "returns the same receive"),
+		OPTION_WORDS("ack", "LEVEL", levels,
+			     "the gateway replies when the receive is accepted (default), queued "
+			     "or issued")),
 	.summary = "request a coupon for a user",
 	.detail = "--coupon and --user are required. The command sends the request to the gateway "
 		  "at\n"

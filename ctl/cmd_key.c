@@ -467,8 +467,8 @@ static const struct command key_rotate_command = {
 	.argument = "ID",
 	.options = OPTIONS(OPTION("overlap", "TIME",
 				  "how long the secret before stays valid: for example 90s, 30m, "
-				  "24h, 7d; 0s to 30d;\n"
-				  "      default 24h"),
+				  "24h, 7d; 0s to 30d; "
+				  "default 24h"),
 			   KEY_OPTION, BY_OPTION),
 	.summary = "give an API key a new secret, and print the key",
 	.detail =

@@ -131,22 +131,24 @@ static int locked_run(struct lock_owner *owner, const struct ctl *ctl,
 	return status;
 }
 
+static const char *const kinds[] = { [LOCK_EXCLUSIVE] = "exclusive",
+				     [LOCK_FAIR] = "fair",
+				     [LOCK_READ] = "read",
+				     [LOCK_WRITE] = "write",
+				     NULL };
+static const char *const backends[] = {
+	[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper", NULL
+};
+static const char *const waits[] = { "skip", "fail", "keep", "skip:MS", "fail:MS", NULL };
+
 static int lock_run(struct ctl *ctl)
 {
-	static const char *const kinds[] = { [LOCK_EXCLUSIVE] = "exclusive",
-					     [LOCK_FAIR] = "fair",
-					     [LOCK_READ] = "read",
-					     [LOCK_WRITE] = "write" };
-	static const char *const backends[] = {
-		[LOCK_REDIS] = "redis", [LOCK_POSTGRES] = "postgres", [LOCK_ZOOKEEPER] = "zookeeper"
-	};
-	static const char *const waits[] = { "skip", "fail", "keep", "skip:MS", "fail:MS" };
 	const struct args *args = &ctl->args;
 	const char *wait = args_text(args, "wait");
-	enum lock_backend_id backend = (enum lock_backend_id)args_choice(args, "backend", backends,
-									 3, LOCK_REDIS);
+	enum lock_backend_id backend = (enum lock_backend_id)args_choice(args, "backend",
+									 LOCK_REDIS);
 	struct lock_options options = {
-		.kind = (enum lock_kind)args_choice(args, "kind", kinds, 4, LOCK_EXCLUSIVE),
+		.kind = (enum lock_kind)args_choice(args, "kind", LOCK_EXCLUSIVE),
 		.is_watched = !args_has(args, "fixed"),
 		.skips = wait && strncmp(wait, "skip", 4) == 0,
 		.wait_ms = LOCK_WAIT_FOREVER,
@@ -167,7 +169,7 @@ static int lock_run(struct ctl *ctl)
 		    options.wait_ms > LOCK_LEASE_MOST_MS)
 			args_fail("--wait is \"%s\": allowed after the colon are 0 to %d ms", wait,
 				  LOCK_LEASE_MOST_MS);
-	} else if (args_choice(args, "wait", waits, 5, 2) != 2) {
+	} else if (args_choice(args, "wait", 2) != 2) {
 		options.wait_ms = 0;
 	}
 	if (!args->words || !args->words[0])
@@ -192,18 +194,20 @@ const struct command lock_command = {
 	.run = lock_run,
 	.argument = "NAME",
 	.options = OPTIONS(
-		OPTION("kind", "KIND", "exclusive (default), fair, read or write"),
-		OPTION("wait", "HOW",
-		       "what to do while the lock is taken: keep trying (keep, the default), skip "
-		       "or fail\n"
-		       "      at once (skip, fail), or after a time (skip:MS, fail:MS; 0 to "
-		       "86400000 "
-		       "ms)"),
+		OPTION_WORDS("kind", "KIND", kinds, "exclusive (default), fair, read or write"),
+		OPTION_WORDS(
+			"wait", "HOW", waits,
+			"what to do while the lock is taken: keep trying (keep, the default), skip "
+			"or fail "
+			"at once (skip, fail), or after a time (skip:MS, fail:MS; 0 to "
+			"86400000 "
+			"ms)"),
 		OPTION("lease", "MS",
 		       "how long the lock lasts without renewal, 100 to 86400000 ms; default "
 		       "30000"),
 		SWITCH("fixed", "do not renew the lease: it ends after --lease"),
-		OPTION("backend", "STORE", "redis (default), postgres or zookeeper")),
+		OPTION_WORDS("backend", "STORE", backends,
+			     "redis (default), postgres or zookeeper")),
 	.takes_words = 1,
 	.summary = "run a command under a lock: lock NAME [OPTIONS] -- COMMAND",
 	.detail = "The exit status is that of COMMAND; or 128 and the number of the signal that\n"

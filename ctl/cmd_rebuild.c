@@ -356,10 +356,10 @@ const struct command rebuild_command = {
 		       "first give up receives that can no longer arrive, and name each"),
 		OPTION("older-than-s", "S",
 		       "with --give-up-lost: give up only receives that were accepted longer ago, "
-		       "0 to\n"
-		       "      31536000 s; default 60"),
+		       "0 to "
+		       "31536000 s; default 60"),
 		BY_OPTION),
-	.summary = "compare a coupon in Redis with PostgreSQL, and rebuild it if they differ",
+	.summary = "compare a coupon in Redis with PostgreSQL, and correct it",
 	.detail =
 		"The keeper, a thread of coupon-worker, does the work. Meanwhile clients get\n"
 		"unavailable: some seconds for a million user coupons. If a rebuild takes longer,\n"

@@ -209,7 +209,7 @@ static int list_run(struct ctl *ctl)
 	OPTION("order", "ORDER", "the order: 1 to 64 bytes of printable ASCII"),             \
 		OPTION("key", "KEY",                                                         \
 		       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key " \
-		       "changes\n      nothing more"),                                       \
+		       "changes nothing more"),                                              \
 		OPTION("by", "NAME", "the caller that the history records; default: the API key")
 #define AMOUNT_OPTIONS                                           \
 	OPTION("amount", ARGS_MONEY, "the amount of the order"), \

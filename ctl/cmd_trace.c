@@ -388,7 +388,7 @@ const struct command trace_command = {
 	.run = trace_run,
 	.argument = "[RECEIVE]",
 	.options = RECEIVE_OPTIONS,
-	.summary = "print what Redis, RabbitMQ, PostgreSQL, events and webhooks have of a receive",
+	.summary = "print what every store has of a receive, gateway to webhook",
 	.detail = "The command asks the stores, and no gateway. If the receive may be among the "
 		  "dead\n"
 		  "letters, these are searched; they stay in their queue.",

@@ -228,15 +228,16 @@ static cJSON *hook_json(struct db *db, int64_t webhook)
 	return object;
 }
 
+static const char *const states[] = { "enabled", "disabled", NULL };
+
 static int edit_run(struct ctl *ctl)
 {
-	static const char *const states[] = { "enabled", "disabled" };
 	int64_t webhook = args_id_argument(&ctl->args);
 	const char *why = args_bytes(&ctl->args, "why", WHY_BYTES_MAX), *state;
 	struct db *db;
 
 	args_required(&ctl->args, "state");
-	state = states[args_choice(&ctl->args, "state", states, 2, 0)];
+	state = states[args_choice(&ctl->args, "state", 0)];
 	if (why && strcmp(state, "disabled") != 0)
 		args_fail("--why is \"%s\": allowed only together with --state disabled", why);
 	db = store_changing_open(ctl, NULL);
@@ -442,10 +443,10 @@ static int test_run(struct ctl *ctl)
 	return post_is_delivered(&result) ? CTL_DONE : CTL_FAILED;
 }
 
-#define SECRET_OPTIONS                                                                            \
-	OPTION("secret-file", "FILE",                                                             \
-	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in\n" \
-	       "      base64; default: a new secret"),                                            \
+#define SECRET_OPTIONS                                                                           \
+	OPTION("secret-file", "FILE",                                                            \
+	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in " \
+	       "base64; default: a new secret"),                                                 \
 		KEY_OPTION, BY_OPTION
 
 static const struct command webhook_create_command = {
@@ -458,8 +459,8 @@ static const struct command webhook_create_command = {
 			    "only events of these types, separated by commas; default: all"),
 		OPTION("batch", "N", "at most N events in a request, 1 to 1000; default 100"),
 		OPTION("queue", "N",
-		       "at most N requests are kept while they cannot be delivered, 1 to 1000000;\n"
-		       "      default 10000"),
+		       "at most N requests are kept while they cannot be delivered, 1 to 1000000; "
+		       "default 10000"),
 		SECRET_OPTIONS),
 	.summary = "send events to a URL from now on",
 	.detail = "The command prints the id of the webhook and its secret, which is not printed\n"
@@ -473,8 +474,8 @@ static const struct command webhook_rotate_command = {
 	.options = OPTIONS(
 		OPTION("overlap", "TIME",
 		       "how long the secrets before stay valid: for example 90s, 30m, 24h, 7d; 0s "
-		       "to 30d;\n"
-		       "      default 24h"),
+		       "to 30d; "
+		       "default 24h"),
 		SECRET_OPTIONS),
 	.summary = "give a webhook a new secret",
 	.detail =
@@ -486,7 +487,7 @@ static const struct command webhook_edit_command = {
 	.name = "webhook edit",
 	.run = edit_run,
 	.argument = "ID",
-	.options = OPTIONS(OPTION("state", "STATE", "enabled or disabled"),
+	.options = OPTIONS(OPTION_WORDS("state", "STATE", states, "enabled or disabled"),
 			   OPTION("why", "TEXT",
 				  "with --state disabled: the reason, which webhook show prints, 1 "
 				  "to 500 bytes"),
@@ -553,8 +554,8 @@ static const struct command webhook_test_command = {
 	.options = OPTIONS(
 		OPTION("key", "KEY",
 		       "1 to 255 bytes of printable ASCII: repeated with the same key, the event "
-		       "has the\n"
-		       "      same webhook-id")),
+		       "has the "
+		       "same webhook-id")),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
 	.detail = "The webhook may be disabled. This program sends the event itself, with the\n"
 		  "settings of the workers, and does not repeat it.",
@@ -565,5 +566,5 @@ const struct command webhook_command = {
 	.subcommands = COMMANDS(&webhook_create_command, &webhook_list_command,
 				&webhook_show_command, &webhook_edit_command, &webhook_test_command,
 				&webhook_rotate_command, &webhook_remove_command),
-	.summary = "send events to the endpoints of others, and list what has not arrived",
+	.summary = "send events to others, and list what has not arrived",
 };

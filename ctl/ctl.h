@@ -39,11 +39,18 @@ void uses_print(const struct cJSON *uses);
 /* Whether the command is, or may be, recorded in the history: it may have changed something. */
 int store_is_recorded(void);
 
-extern const struct command *const ctl_commands[]; /* ended by NULL */
+/* The commands by subject, as --help lists them; a subject of NULL ends the list. */
+struct command_group {
+	const char *subject;
+	const struct command *const *commands;
+};
+extern const struct command_group ctl_groups[];
 /* One of them, of their subcommands or modes, as "dead list", "show --curve"; NULL: none. */
 const struct command *command_find(const char *name);
-/* What couponctl --help and couponctl COMMAND --help print. */
+/* What couponctl --help, its topics exit and json, and couponctl COMMAND --help print. */
 void commands_help_print(FILE *out);
+void exits_help_print(void);
+void commands_tables_print(void);
 void command_help_print(const struct command *command);
 
 extern const struct command migrate_command, create_command, publish_command, pause_command,

@@ -32,18 +32,23 @@ static int list_takes_value(const struct command *const *list, const char *word)
 /* Whether the word is an option with a value, of any command. */
 static int is_option_with_value(const char *word)
 {
-	return list_takes_value(ctl_commands, word);
+	for (const struct command_group *group = ctl_groups; group->subject; group++)
+		if (list_takes_value(group->commands, word))
+			return 1;
+	return 0;
 }
 
-/* Runs the command that the first words name. Returns the exit status. */
-static int command_run(struct ctl *ctl, int argc, char **argv)
+/*
+ * The command that the first words name, with its mode, and how many words its name has. A wrong
+ * name ends the process.
+ */
+static const struct command *command_choose(int argc, char **argv, int *used)
 {
 	const struct command *command = command_find(argv[0]);
-	int used = 1, wants_help = 0;
 
 	if (!command)
 		args_fail("there is no command \"%s\"; see couponctl --help", argv[0]);
-
+	*used = 1;
 	/* The second word of "dead list" is the end of the name of a command. */
 	if (command->subcommands && argc > 1 && !is_help(argv[1])) {
 		const struct command *const *sub = command->subcommands;
@@ -55,9 +60,44 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 			args_fail("%s has no command \"%s\"%s", command->name, argv[1],
 				  say_help(command->name));
 		command = *sub;
-		used = 2;
+		*used = 2;
 	}
-	command = args_mode(command, argc - used, argv + used);
+	return args_mode(command, argc - *used, argv + *used);
+}
+
+/* What --help [TOPIC] prints; a topic is one of these words, or a command. */
+static void help_print(int argc, char **argv)
+{
+	const char *topic = argc > 0 ? argv[0] : "";
+	int used;
+
+	if (argc == 0)
+		commands_help_print(stdout);
+	else if (strcmp(topic, "settings") == 0)
+		program_settings_print("couponctl", CONFIG_CTL);
+	else if (strcmp(topic, "exit") == 0)
+		exits_help_print();
+	else if (strcmp(topic, "json") == 0)
+		commands_tables_print();
+	else
+		command_help_print(command_choose(argc, argv, &used));
+}
+
+static void settings_read(struct config *config)
+{
+	config_fill(config, CONFIG_CTL);
+	config_log(config, "couponctl");
+	program_trust_stores(config);
+}
+
+/*
+ * Runs the command that the first words name. Returns the exit status. Help needs no settings: the
+ * user may not be able to read their files.
+ */
+static int command_run(struct ctl *ctl, int argc, char **argv)
+{
+	int used, wants_help = 0;
+	const struct command *command = command_choose(argc, argv, &used);
 
 	/* A help flag takes precedence over errors, but not if it is the value of an option. */
 	for (int i = used; i < argc && !wants_help; i++) {
@@ -72,6 +112,7 @@ static int command_run(struct ctl *ctl, int argc, char **argv)
 	}
 	if (command->subcommands)
 		args_fail("%s needs a command%s", command->name, say_help(command->name));
+	settings_read(&ctl->config);
 	args_read(&ctl->args, command, argc - used, argv + used);
 	return command->run(ctl);
 }
@@ -93,8 +134,7 @@ int main(int argc, char **argv)
 		argc--;
 		argv++;
 	}
-	argc = config_read(&ctl.config, CONFIG_CTL, argc, argv, is_option_with_value);
-	config_log(&ctl.config, "couponctl");
+	argc = config_flags_take(CONFIG_CTL, argc, argv, is_option_with_value);
 	if (is_api && argc > 1)
 		args_fail("this mode takes settings only, but got \"%s\"", argv[1]);
 	if (argc < 2 && !is_api) {
@@ -102,10 +142,11 @@ int main(int argc, char **argv)
 		return CTL_INVALID;
 	}
 	if (!is_api && is_help(argv[1])) {
-		commands_help_print(stdout);
+		help_print(argc - 2, argv + 2);
 		return 0;
 	}
-	program_trust_stores(&ctl.config);
+	if (is_api)
+		settings_read(&ctl.config);
 	status = is_api ? api_run(&ctl) : command_run(&ctl, argc - 1, argv + 1);
 	status = output_end(status, store_is_recorded());
 	config_free(&ctl.config);

@@ -27,10 +27,10 @@ struct db *store_changing_open(const struct ctl *ctl, struct redis_client **redi
 void store_server_find(struct db *db, struct redis_client *redis);
 
 /* The option of a command that changes something. */
-#define BY_OPTION                                                                      \
-	OPTION("by", "NAME",                                                           \
-	       "who makes the change, for the history, 1 to 100 bytes; default: the\n" \
-	       "      user and the host of the system")
+#define BY_OPTION                                                                     \
+	OPTION("by", "NAME",                                                          \
+	       "who makes the change, for the history, 1 to 100 bytes; default: the " \
+	       "user and the host of the system")
 
 /*
  * Records who makes the changes that follow in this session. The first call of a process also
@@ -39,16 +39,16 @@ void store_server_find(struct db *db, struct redis_client *redis);
 void store_by_set(struct db *db, const struct ctl *ctl);
 
 /* The command is not done twice with the same key. */
-#define KEY_OPTION                                                                                 \
-	OPTION("key", "KEY",                                                                       \
-	       "idempotency key, 1 to 255 bytes of printable ASCII: repeated with the same key,\n" \
-	       "      the command changes nothing more, and prints what it printed")
+#define KEY_OPTION                                                                                \
+	OPTION("key", "KEY",                                                                      \
+	       "idempotency key, 1 to 255 bytes of printable ASCII: repeated with the same key, " \
+	       "the command changes nothing more, and prints what it printed")
 
 #define KEY_OPTION_AGAIN                                                                        \
 	OPTION("key", "KEY",                                                                    \
 	       "idempotency key, 1 to 255 bytes of printable ASCII: the command is refused if " \
-	       "the\n"                                                                          \
-	       "      key was given before with other arguments or options")
+	       "the "                                                                           \
+	       "key was given before with other arguments or options")
 
 /*
  * Records --key, in the transaction of what the command makes. Returns NULL if there is no --key,

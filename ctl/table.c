@@ -597,15 +597,14 @@ void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader)
 		fwrite_unlocked(text, 1, len, out);
 }
 
-const char *const sheet_format_names[] = { [SHEET_CSV] = "csv", [SHEET_JSONL] = "jsonl" };
+const char *const sheet_format_names[] = { [SHEET_CSV] = "csv", [SHEET_JSONL] = "jsonl", NULL };
 
 enum sheet_format sheet_format_read(const struct args *args, const char *file)
 {
 	const char *end = file ? strrchr(file, '.') : NULL;
 	int is_jsonl = end && (strcmp(end, ".jsonl") == 0 || strcmp(end, ".ndjson") == 0);
 
-	return (enum sheet_format)args_choice(args, "format", sheet_format_names, 2,
-					      is_jsonl ? SHEET_JSONL : SHEET_CSV);
+	return (enum sheet_format)args_choice(args, "format", is_jsonl ? SHEET_JSONL : SHEET_CSV);
 }
 
 enum csv_reader sheet_reader_read(const struct args *args, enum sheet_format format)

@@ -123,9 +123,10 @@ const char *csv_delimiter_name(char delimiter);
 char csv_delimiter_read(const struct args *args, const char *file);
 
 #define DELIMITER_OPTION                                                                       \
-	OPTION("delimiter", "DELIMITER",                                                       \
-	       "what separates the columns of CSV: comma, semicolon or tab; default: tab if\n" \
-	       "      the name of the file ends in .tsv, otherwise comma")
+	OPTION_WORDS(                                                                          \
+		"delimiter", "DELIMITER", WORDS("comma", "semicolon", "tab"),                  \
+		"what separates the columns of CSV: comma, semicolon or tab; default: tab if " \
+		"the name of the file ends in .tsv, otherwise comma")
 
 /* The place of a column; names are compared without case and without spaces around them. */
 #define CSV_COLUMN_NONE (-1)
@@ -152,10 +153,10 @@ void csv_put(FILE *out, const char *text, size_t len, enum csv_reader reader);
 #define CSV_END "\r\n"
 
 /* The option of a command whose file has texts that users have chosen. */
-#define SPREADSHEET_OPTION                                                                         \
-	SWITCH("spreadsheet",                                                                      \
-	       "with CSV: write an apostrophe before each field that begins with = + - @, which\n" \
-	       "      a spreadsheet would take for a formula")
+#define SPREADSHEET_OPTION                                                                        \
+	SWITCH("spreadsheet",                                                                     \
+	       "with CSV: write an apostrophe before each field that begins with = + - @, which " \
+	       "a spreadsheet would take for a formula")
 
 /* Writes a table as CSV with a header, or as JSON lines. */
 enum sheet_format { SHEET_CSV, SHEET_JSONL };

@@ -333,15 +333,11 @@ static void kernel_prepare(struct config *config)
 		   "the kernel drops packets of all connections of the machine");
 }
 
-static void help(void)
-{
-	printf("usage: coupon-gateway [-n] [--SETTING VALUE]...\n"
-	       "Checks eligibility in Redis and queues accepted receives in RabbitMQ.\n\n"
-	       "  -n         check the settings and exit\n"
-	       "  --help     this text\n"
-	       "  --version  the version\n\n");
-	config_help(CONFIG_GATEWAY, stdout);
-}
+static const struct program_manual manual = {
+	.name = "coupon-gateway",
+	.summary = "Checks eligibility in Redis and queues accepted receives in RabbitMQ.",
+	.program = CONFIG_GATEWAY,
+};
 
 int main(int argc, char **argv)
 {
@@ -355,17 +351,13 @@ int main(int argc, char **argv)
 		  .is_unix = 1 },
 		{ .name = "http", .setting = "COUPON_HTTP_LISTEN", .address = &config.http_listen },
 	};
-	int check_only = 0, status = 0;
+	int check_only, status = 0;
 
 	program_begin();
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
-	program_answer("coupon-gateway", help, argc, argv);
+	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_GATEWAY, argc, argv, NULL);
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("unknown argument %s; see --help", argv[i]);
-		check_only = 1;
-	}
+	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-gateway");
 	service_version_init();
 	program_trust_stores(&config);

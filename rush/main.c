@@ -5,6 +5,7 @@
 #include "common/log/log.h"
 #include "common/message/answer.h"
 #include "common/program/program.h"
+#include "common/program/wrap.h"
 #include "ctl/output.h"
 #include "rush/loops.h"
 #include "rush/verify.h"
@@ -446,28 +447,26 @@ static int run(const struct config *config, const struct args *args)
 }
 
 static const struct option options[] = {
-	OPTION("coupon", "ID[,ID...]",
-	       "the coupon to request; if several are given, each user requests one of them"),
+	OPTION("coupon", "ID[,ID...]", "the coupon to request; of several each user requests one"),
 	OPTION("coupons-from", "FILE",
 	       "the coupons, one id a line, instead of --coupon; -: standard input"),
 	OPTION("users", "N", "number of users"),
 	OPTION("first-user", "U",
 	       "number of the first user; the others follow in order; default 1"),
-	OPTION("user-ids", "FORM",
-	       "int (default): a user's number is its id; uuid: a UUID that contains it"),
+	OPTION_WORDS("user-ids", "FORM", rush_forms,
+		     "int (default): a user's number is its id; uuid: a UUID that contains it"),
 	OPTION("user-seed", "N",
 	       "ids that look random, without any order; the same seed gives the same ids, and "
 	       "of several coupons the same one to each user"),
 	OPTION("codes", "FILE",
-	       "claim: each user sends the next code of this file, which codes generate has "
-	       "written for the coupon"),
+	       "claim: each user sends the next code of this file of codes generate"),
 	OPTION("receives", "FILE",
 	       "use: each user uses the next receive of this file, in an order of its own; it has "
 	       "the receive of each user, one a line"),
 	OPTION("requests-per-user", "N", "number of requests per user; default 1"),
-	SWITCH("keys", "all requests of a user have the same idempotency key and must get the same "
-		       "receive"),
-	OPTION("ack", "LEVEL", "reply when a receive is accepted (default), queued or issued"),
+	SWITCH("keys", "all requests of a user have one idempotency key and must get one receive"),
+	OPTION_WORDS("ack", "LEVEL", WORDS("accepted", "queued", "issued"),
+		     "reply when a receive is accepted (default), queued or issued"),
 	OPTION("connections", "C", "number of connections to the gateway; default 50"),
 	OPTION("pipeline", "P", "maximum unanswered requests per connection; default 64"),
 	OPTION("rate", "R",
@@ -486,9 +485,9 @@ static const struct option options[] = {
 	OPTION("retries", "N",
 	       "open loop: number of times that a user then tries again, with the same key; "
 	       "default 3"),
-	OPTION("pause", "FORM",
-	       "open loop: pause before a user tries again: none (default); fixed: 1 s; "
-	       "exponential: 1 s, then twice as long each time"),
+	OPTION_WORDS("pause", "FORM", rush_pauses,
+		     "open loop: pause before a user tries again: none (default); fixed: 1 s; "
+		     "exponential: 1 s, then twice as long each time"),
 	SWITCH("http", "open loop: send requests over HTTP to COUPON_HTTP_LISTEN"),
 	OPTION("sources", "N",
 	       "open loop: number of local addresses that connections come from, 127.0.0.1 and the "
@@ -498,29 +497,56 @@ static const struct option options[] = {
 	OPTIONS_END,
 };
 
+static const char summary[] =
+	"Puts load on one or many coupons, and checks the outcomes. Needs --users, and --coupon or "
+	"--coupons-from. Connects to COUPON_LISTEN: host:port, /path or unix:path. Afterwards each "
+	"accepted receive must be one row or one recorded rejection in "
+	"PostgreSQL. The exit status is the verdict: 0 every check passed; 1 a check failed, or it "
+	"could not run; 2 the command line is invalid.";
+
 static const struct command command = {
 	.name = "coupon-rush",
 	.options = options,
 	.summary = "put load on one or many coupons, and check the outcomes",
 };
 
-static void help(void)
+#define OPEN_LOOP "open loop: " /* how the help of its options begins */
+#define TOPIC "open-loop"
+
+/* The options without those of the open loop, or these alone. */
+static void help(const char *topic)
 {
-	printf("Usage: coupon-rush [OPTIONS]\n\n"
-	       "Puts load on one or many coupons, and checks the outcomes. Needs --users, and "
-	       "--coupon "
-	       "or\n--coupons-from. Connects to COUPON_LISTEN: host:port, or /path or unix:path of "
-	       "a "
-	       "Unix\nsocket. Afterwards each accepted receive must be one row or one recorded "
-	       "rejection in\nPostgreSQL. The exit status is the verdict.\n\n"
-	       "  --help     this text\n"
-	       "  --version  the version\n\nOptions:\n");
-	args_options_print(&command, stdout);
-	puts("\nSettings, by flag or environment:");
-	config_help(CONFIG_RUSH, stdout);
-	puts("\nExit status: 0 every check passed; 1 a check failed, or it could not run; 2 the "
-	     "command line\nis invalid.");
+	struct option chosen[sizeof(options) / sizeof(options[0])];
+	struct command part = { .options = chosen, .has_no_json = topic != NULL };
+	size_t n = 0;
+
+	for (const struct option *one = options; one->name; one++)
+		if ((strncmp(one->help, OPEN_LOOP, strlen(OPEN_LOOP)) == 0) == (topic != NULL))
+			chosen[n++] = *one;
+	chosen[n] = (struct option)OPTIONS_END;
+	if (!topic) {
+		puts("Usage: coupon-rush [OPTIONS]\n");
+		wrap_print(summary, 0, stdout);
+		puts("\nOptions:");
+	}
+	args_options_print(&part, stdout);
+	if (!topic)
+		puts("\nMore: --help " TOPIC ", --help settings, --version; coupon-rush(1).");
 }
+
+static cJSON *options_list(void)
+{
+	return args_options_list(&command);
+}
+
+static const struct program_manual manual = {
+	.name = "coupon-rush",
+	.summary = summary,
+	.program = CONFIG_RUSH,
+	.help = help,
+	.topic = TOPIC,
+	.options = options_list,
+};
 
 static int takes_value(const char *word)
 {
@@ -535,7 +561,7 @@ int main(int argc, char **argv)
 
 	program_begin();
 	log_init("coupon-rush", LOG_LEVEL_WARN, 0);
-	program_answer("coupon-rush", help, argc, argv);
+	program_answer(&manual, argc, argv);
 	signal(SIGPIPE, SIG_IGN);
 	argc = config_read(&config, CONFIG_RUSH, argc, argv, takes_value);
 	config_log(&config, "coupon-rush");

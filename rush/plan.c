@@ -124,7 +124,7 @@ void rush_coupons_read(struct rush_coupons *coupons, const struct args *args)
 
 /* Users. */
 
-const char *const rush_forms[] = { "int", "uuid" };
+const char *const rush_forms[] = { "int", "uuid", NULL };
 
 /*
  * The output function of splitmix64 (variant 13 of David Stafford), for numbers of as many bits as
@@ -209,7 +209,7 @@ static void codes_read(struct rush_plan *plan, const char *path, const char *wha
 
 /* The open loop. */
 
-const char *const rush_pauses[] = { "none", "fixed", "exponential" };
+const char *const rush_pauses[] = { "none", "fixed", "exponential", NULL };
 
 void rush_arrivals_init(struct rush_arrivals *arrivals, const struct rush_plan *plan)
 {
@@ -290,8 +290,7 @@ static uint32_t open_loop_read(struct rush_plan *plan, const struct args *args)
 		.duration_us = duration_s * 1000000,
 		.give_up_us = seconds_read(args, "give-up", GIVE_UP_MAX_S, GIVE_UP_S) * 1000000,
 		.retries = (uint32_t)args_number(args, "retries", 0, RUSH_RETRIES_MAX, RETRIES),
-		.pause = (enum rush_pause)args_choice(args, "pause", rush_pauses, 3,
-						      RUSH_PAUSE_NONE),
+		.pause = (enum rush_pause)args_choice(args, "pause", RUSH_PAUSE_NONE),
 		.is_http = args_has(args, "http"),
 		.sources = (uint32_t)args_number(args, "sources", 1, SOURCES_MAX, 0),
 	};
@@ -327,7 +326,7 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 		args_required(args, "users");
 	users->n = n ? n : (uint32_t)args_number(args, "users", 1, USERS_MAX, 1);
 	users->first = args_has(args, "first-user") ? args_id(args, "first-user") : 1;
-	users->form = (enum rush_form)args_choice(args, "user-ids", rush_forms, 2, RUSH_INT);
+	users->form = (enum rush_form)args_choice(args, "user-ids", RUSH_INT);
 	users->seeded = args_has(args, "user-seed");
 	most = users->seeded || users->form == RUSH_UUID ? RUSH_NUMBER_MAX : INT64_MAX;
 	if (users->first > most - (users->n - 1))
@@ -336,7 +335,7 @@ void rush_plan_read(struct rush_plan *plan, const struct args *args)
 			  most == INT64_MAX ? "" : ", the last of UUIDs and of a seed");
 
 	/* What each user claims or uses. */
-	plan->ack = (enum rush_ack)args_choice(args, "ack", rush_acks, 3, RUSH_ACCEPTED);
+	plan->ack = (enum rush_ack)args_choice(args, "ack", RUSH_ACCEPTED);
 	if (is_use) {
 		options_refuse(args, of_issue, "it has no effect with --receives");
 		plan->ack = RUSH_USED;

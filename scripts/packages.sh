@@ -30,8 +30,8 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -n $(postgres_bin_find '*') ]] || PACKAGES+=(postgresql)
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
-# Parts of other projects that tests put around ours.
-[[ ${1:-} != test ]] || PACKAGES+=(haproxy prometheus stunnel4 systemd)
+# Parts of other projects that tests put around ours, and what reads manual pages.
+[[ ${1:-} != test ]] || PACKAGES+=(haproxy man-db mandoc prometheus stunnel4 systemd)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography linux-perf)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)

@@ -21,6 +21,7 @@ from skips import reason
 from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
 
 DESELECTED = []
+os.environ["COUPON_CONFIG_DIR"] = ""  # not the settings of this machine
 
 
 def pytest_addoption(parser):

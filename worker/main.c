@@ -439,15 +439,11 @@ static void *worker_run(void *argument)
 	return NULL;
 }
 
-static void help(void)
-{
-	printf("usage: coupon-worker [-n] [--SETTING VALUE]...\n"
-	       "Settles accepted receives in PostgreSQL.\n\n"
-	       "  -n         check the settings and exit\n"
-	       "  --help     this text\n"
-	       "  --version  the version\n\n");
-	config_help(CONFIG_WORKER, stdout);
-}
+static const struct program_manual manual = {
+	.name = "coupon-worker",
+	.summary = "Settles accepted receives in PostgreSQL.",
+	.program = CONFIG_WORKER,
+};
 
 int main(int argc, char **argv)
 {
@@ -460,17 +456,13 @@ int main(int argc, char **argv)
 	struct worker *worker, *of_uses;
 	struct thread thread;
 	sigset_t signals;
-	int check_only = 0, signal_fd;
+	int check_only, signal_fd;
 
 	program_begin();
 	log_init("coupon-worker", LOG_LEVEL_INFO, 0);
-	program_answer("coupon-worker", help, argc, argv);
+	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_WORKER, argc, argv, NULL);
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "-n") != 0)
-			log_fatal("unknown argument %s; see --help", argv[i]);
-		check_only = 1;
-	}
+	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-worker");
 	service_version_init();
 	program_trust_stores(&config);

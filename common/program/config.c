@@ -4,6 +4,9 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/program/key_file.h"
+#include "common/program/setting_file.h"
+#include "common/program/url_password.h"
+#include "common/program/wrap.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -17,6 +20,7 @@
 #define RUSH CONFIG_RUSH
 #define ADMIN CONFIG_ADMIN
 #define FILE_BYTES_MAX 65536
+#define FILES_N 2        /* of settings, the nearer one first */
 #define PREFIX "COUPON_" /* of the names of most variables */
 #define FILE_SUFFIX "_FILE"
 #define FAULT "COUPON_FAULT" /* common/fault.h, of test builds */
@@ -86,53 +90,144 @@ static const struct setting *setting_find(enum config_program program, const cha
 	return NULL;
 }
 
-/* Sets each setting of the program to its default, or to what the environment has. */
-static void environment_read(struct config *config, enum config_program program)
+/* The index of the setting with this name, which the table must have. */
+static size_t env_find(const char *env)
 {
-	memset(config, 0, sizeof(*config));
-	for (const struct setting *setting = settings; setting < settings + SETTINGS_N; setting++) {
-		char file_env[64], wrong[KEY_FILE_WRONG_SIZE];
-		const char *value, *path;
-		struct key_file file;
+	size_t i = 0;
 
-		if (setting->fallback)
-			*text_at(config, setting) = checked(strdup(setting->fallback));
-		else
-			*number_at(config, setting) = setting->number;
-		if (!(setting->programs & (int)program))
-			continue;
-		value = getenv(setting->env);
-		if (value && *value)
-			setting_set(config, setting, setting->env, value);
-		if (!setting->fallback || (value && *value))
-			continue;
+	while (i < SETTINGS_N && strcmp(settings[i].env, env) != 0)
+		i++;
+	check(i < SETTINGS_N);
+	return i;
+}
 
-		/* The value of a text is the first line of a file. */
-		snprintf(file_env, sizeof(file_env), "%s" FILE_SUFFIX, setting->env);
+/* Whether it is a setting of any program, or its file: an environment may serve them all. */
+static int is_known(const char *name, size_t len)
+{
+	if (len == strlen(FAULT) && memcmp(name, FAULT, len) == 0)
+		return 1;
+	for (size_t i = 0; i < SETTINGS_N; i++) {
+		size_t own = strlen(settings[i].env);
+
+		if (len >= own && memcmp(name, settings[i].env, own) == 0 &&
+		    (len == own || (settings[i].fallback && len == own + strlen(FILE_SUFFIX) &&
+				    memcmp(name + own, FILE_SUFFIX, len - own) == 0)))
+			return 1;
+	}
+	return 0;
+}
+
+/* The flags of the command line, each with the word that it is in, or NULL. */
+static struct {
+	const char *value, *given_by;
+} flags[SETTINGS_N];
+
+/* Sets a text to the first line of a file. */
+static void file_set(struct config *config, const struct setting *setting, const char *given_by,
+		     const char *path)
+{
+	char wrong[KEY_FILE_WRONG_SIZE];
+	struct key_file file;
+
+	if (key_file_load(&file, path, FILE_BYTES_MAX, wrong))
+		log_fatal("%s is \"%s\": the file cannot be read: %s", given_by, path, wrong);
+	file.text[strcspn(file.text, "\r\n")] = '\0';
+	if (!*file.text)
+		log_fatal("%s is \"%s\": the first line of the file is empty", given_by, path);
+	setting_set(config, setting, given_by, file.text);
+	key_file_wipe(&file);
+}
+
+enum source { FROM_NOTHING, FROM_FOLDER, FROM_CALLER };
+
+/* Sets it to what the nearest source has, or to its default. */
+static enum source setting_read(struct config *config, const struct setting *setting,
+				const struct setting_file files[FILES_N])
+{
+	size_t i = (size_t)(setting - settings);
+	char file_env[64], where[SETTING_FILE_WHERE_SIZE];
+	const char *value = getenv(setting->env), *path = NULL;
+
+	snprintf(file_env, sizeof(file_env), "%s" FILE_SUFFIX, setting->env);
+	if (setting->fallback)
 		path = getenv(file_env);
-		if (!path || !*path)
+	if (flags[i].value) {
+		setting_set(config, setting, flags[i].given_by, flags[i].value);
+		return FROM_CALLER;
+	}
+	if (value && *value) {
+		setting_set(config, setting, setting->env, value);
+		return FROM_CALLER;
+	}
+	if (path && *path) {
+		file_set(config, setting, file_env, path);
+		return FROM_CALLER;
+	}
+
+	for (const struct setting_file *file = files; file < files + FILES_N; file++) {
+		const struct setting_line *own = setting_file_find(file, setting->env, ""), *other;
+
+		other = setting->fallback ? setting_file_find(file, setting->env, FILE_SUFFIX)
+					  : NULL;
+		if (own && *own->value)
+			setting_set(config, setting, setting_file_where(file, own, where),
+				    own->value);
+		else if (other && *other->value)
+			file_set(config, setting, setting_file_where(file, other, where),
+				 other->value);
+		if (own || other)
+			return FROM_FOLDER;
+	}
+	return FROM_NOTHING;
+}
+
+/*
+ * Puts passwords that are settings of their own into the URLs that have none. That of a file is not
+ * sent to the store of a URL that a flag or the environment has.
+ */
+static void passwords_add(struct config *config, enum config_program program,
+			  const enum source sources[SETTINGS_N])
+{
+	static const struct {
+		const char *password, *url;
+		enum url_kind kind;
+	} pairs[] = {
+		{ "REDIS_PASSWORD", "REDIS_URL", URL_REDIS },
+		{ "AMQP_PASSWORD", "AMQP_URL", URL_RABBITMQ },
+		{ "COUPON_RABBITMQ_API_PASSWORD", "COUPON_RABBITMQ_API", URL_RABBITMQ },
+		{ "DATABASE_PASSWORD", "DATABASE_URL", URL_POSTGRES },
+		{ "DATABASE_PASSWORD", "DATABASE_READ_URL", URL_POSTGRES },
+		{ "DATABASE_ADMIN_PASSWORD", "DATABASE_ADMIN_URL", URL_POSTGRES },
+	};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		size_t of_password = env_find(pairs[i].password), of_url = env_find(pairs[i].url);
+		const char *password = *text_at(config, &settings[of_password]);
+		char **url = text_at(config, &settings[of_url]), *with;
+
+		if (!(settings[of_url].programs & (int)program) || !*password || !**url ||
+		    (sources[of_password] == FROM_FOLDER && sources[of_url] == FROM_CALLER))
 			continue;
-		if (key_file_load(&file, path, FILE_BYTES_MAX, wrong))
-			log_fatal("%s is \"%s\": the file cannot be read: %s", file_env, path,
-				  wrong);
-		file.text[strcspn(file.text, "\r\n")] = '\0';
-		if (!*file.text)
-			log_fatal("%s is \"%s\": the first line of the file is empty", file_env,
-				  path);
-		setting_set(config, setting, file_env, file.text);
-		key_file_wipe(&file);
+		if (url_password_add(pairs[i].kind, *url, password, &with))
+			log_fatal("%s is given, but %s has no user: allowed is user@ before the "
+				  "host, with or without a password",
+				  pairs[i].password, pairs[i].url);
+		if (!with)
+			continue;
+		free(*url);
+		*url = with;
 	}
 }
 
-int config_read(struct config *config, enum config_program program, int argc, char **argv,
-		int (*takes_value)(const char *flag))
+int config_flags_take(enum config_program program, int argc, char **argv,
+		      int (*takes_value)(const char *flag))
 {
 	int left = 1;
 
-	environment_read(config, program);
+	memset(flags, 0, sizeof(flags));
 	for (int i = 1; i < argc; i++) {
 		const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
-		size_t len = strcspn(name, "=");
+		size_t len = strcspn(name, "="), found;
 		const struct setting *setting = len ? setting_find(program, name, len) : NULL;
 
 		if (strcmp(argv[i], "--") == 0) {
@@ -142,16 +237,76 @@ int config_read(struct config *config, enum config_program program, int argc, ch
 			argv[left++] = argv[i];
 			if (takes_value && i + 1 < argc && takes_value(argv[i]))
 				argv[left++] = argv[++i];
-		} else if (name[len] == '=') {
-			setting_set(config, setting, argv[i], name + len + 1);
 		} else {
-			if (i + 1 == argc)
+			found = (size_t)(setting - settings);
+			flags[found].given_by = argv[i];
+			if (name[len] == '=')
+				flags[found].value = name + len + 1;
+			else if (i + 1 == argc)
 				log_fatal("%s needs a value: %s", argv[i], setting->help);
-			setting_set(config, setting, argv[i], argv[i + 1]);
-			i++;
+			else
+				flags[found].value = argv[++i];
 		}
 	}
 	argv[left] = NULL;
+	return left;
+}
+
+/*
+ * Reads the files of the folder. What they have that is no setting goes into the environment, as
+ * systemd does it: libpq reads PGSSLMODE there.
+ */
+static void files_read(struct setting_file files[FILES_N], const char *folder)
+{
+	static const char *const names[FILES_N] = { "couponctl.conf", "couponmq.conf" };
+
+	for (size_t i = 0; i < FILES_N; i++) {
+		setting_file_read(&files[i], folder, names[i]);
+		for (const struct setting_line *line = files[i].lines;
+		     line < files[i].lines + files[i].n; line++)
+			if (!is_known(line->name, strlen(line->name)))
+				check(setenv(line->name, line->value, 0) == 0);
+	}
+}
+
+void config_fill(struct config *config, enum config_program program)
+{
+	const size_t folder = env_find("COUPON_CONFIG_DIR");
+	struct setting_file files[FILES_N] = { { 0 } };
+	enum source sources[SETTINGS_N] = { FROM_NOTHING };
+
+	memset(config, 0, sizeof(*config));
+	for (size_t i = 0; i < SETTINGS_N; i++)
+		if (settings[i].fallback)
+			*text_at(config, &settings[i]) = checked(strdup(settings[i].fallback));
+		else
+			*number_at(config, &settings[i]) = settings[i].number;
+
+	if (settings[folder].programs & (int)program) {
+		/* Of this setting alone an empty variable is a value: no folder. */
+		if (!flags[folder].value)
+			flags[folder].value = getenv(settings[folder].env);
+		if (setting_read(config, &settings[folder], files) == FROM_CALLER &&
+		    *config->config_dir && access(config->config_dir, F_OK))
+			log_fatal("%s is \"%s\": allowed is a folder, or nothing for no files",
+				  settings[folder].env, config->config_dir);
+		if (*config->config_dir)
+			files_read(files, config->config_dir);
+	}
+	for (size_t i = 0; i < SETTINGS_N; i++)
+		if (i != folder && (settings[i].programs & (int)program))
+			sources[i] = setting_read(config, &settings[i], files);
+	for (size_t i = 0; i < FILES_N; i++)
+		setting_file_wipe(&files[i]);
+	passwords_add(config, program, sources);
+}
+
+int config_read(struct config *config, enum config_program program, int argc, char **argv,
+		int (*takes_value)(const char *flag))
+{
+	int left = config_flags_take(program, argc, argv, takes_value);
+
+	config_fill(config, program);
 	return left;
 }
 
@@ -190,6 +345,8 @@ void config_export(const struct config *config, enum config_program own,
 			value = number_text(*(const int64_t *)(const void *)value, number);
 		check(setenv(s->env, value, 1) == 0);
 	}
+	/* All that the program reads is there: nothing comes from a file. */
+	check(setenv("COUPON_CONFIG_DIR", "", 1) == 0);
 }
 
 void config_help(enum config_program program, FILE *out)
@@ -199,7 +356,8 @@ void config_help(enum config_program program, FILE *out)
 
 		if (!(s->programs & (int)program))
 			continue;
-		fprintf(out, "  --%s, %s\n      %s\n", s->flag, s->env, s->help);
+		fprintf(out, "  --%s, %s\n", s->flag, s->env);
+		wrap_print(s->help, 6, out);
 		if (s->fallback)
 			fprintf(out, "      default: %s\n", *s->fallback ? s->fallback : "(empty)");
 		else
@@ -208,20 +366,29 @@ void config_help(enum config_program program, FILE *out)
 	}
 }
 
-/* Whether it is a setting of any program, or its file: an environment may serve them all. */
-static int is_known(const char *name, size_t len)
+cJSON *config_tables(enum config_program program)
 {
-	if (len == strlen(FAULT) && memcmp(name, FAULT, len) == 0)
-		return 1;
-	for (size_t i = 0; i < SETTINGS_N; i++) {
-		size_t own = strlen(settings[i].env);
+	cJSON *list = checked(cJSON_CreateArray());
 
-		if (len >= own && memcmp(name, settings[i].env, own) == 0 &&
-		    (len == own || (settings[i].fallback && len == own + strlen(FILE_SUFFIX) &&
-				    memcmp(name + own, FILE_SUFFIX, len - own) == 0)))
-			return 1;
+	for (const struct setting *s = settings; s < settings + SETTINGS_N; s++) {
+		cJSON *one;
+
+		if (!(s->programs & (int)program))
+			continue;
+		one = checked(cJSON_CreateObject());
+		cJSON_AddItemToArray(list, one);
+		checked(cJSON_AddStringToObject(one, "name", s->env));
+		checked(cJSON_AddStringToObject(one, "flag", s->flag));
+		checked(cJSON_AddStringToObject(one, "help", s->help));
+		if (s->fallback) {
+			checked(cJSON_AddStringToObject(one, "default", s->fallback));
+			continue;
+		}
+		checked(cJSON_AddNumberToObject(one, "default", (double)s->number));
+		checked(cJSON_AddNumberToObject(one, "least", (double)s->least));
+		checked(cJSON_AddNumberToObject(one, "most", (double)s->most));
 	}
-	return 0;
+	return list;
 }
 
 void config_log(const struct config *config, const char *name)

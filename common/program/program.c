@@ -4,6 +4,7 @@
 #include "common/log/log.h"
 #include "common/postgres/postgres_session.h"
 #include "common/program/weak_settings.h"
+#include "common/program/wrap.h"
 #include "common/rabbit/connection.h"
 #include "common/redis/redis.h"
 #include "common/redis/sentinel.h"
@@ -38,18 +39,102 @@ void program_begin(void)
 	PQsetSSLKeyPassHook_OpenSSL(PQdefaultSSLKeyPassHook_OpenSSL);
 }
 
-void program_answer(const char *name, void (*help)(void), int argc, char **argv)
+static const struct {
+	const char *name, *help;
+} service_options[] = {
+	{ "-n", "check the settings and exit" },
+	{ "--help", "this text; --help settings: the settings" },
+	{ "--version", "the version" },
+};
+
+#define SERVICE_OPTIONS_N (sizeof(service_options) / sizeof(service_options[0]))
+
+static void service_help_print(const struct program_manual *manual)
+{
+	printf("Usage: %s [-n] [--SETTING VALUE]...\n\n", manual->name);
+	wrap_print(manual->summary, 0, stdout);
+	putchar('\n');
+	for (size_t i = 0; i < SERVICE_OPTIONS_N; i++)
+		printf("  %-10s %s\n", service_options[i].name, service_options[i].help);
+	printf("\nSee %s(8).\n", manual->name);
+}
+
+static cJSON *service_options_list(void)
+{
+	cJSON *list = checked(cJSON_CreateArray());
+
+	for (size_t i = 0; i < SERVICE_OPTIONS_N; i++) {
+		cJSON *one = checked(cJSON_CreateObject());
+
+		checked(cJSON_AddStringToObject(one, "name", service_options[i].name));
+		checked(cJSON_AddStringToObject(one, "help", service_options[i].help));
+		cJSON_AddItemToArray(list, one);
+	}
+	return list;
+}
+
+void program_settings_print(const char *name, enum config_program program)
+{
+	printf("Settings of %s, each by a flag or an environment variable. A text may\n"
+	       "instead be the first line of a file: NAME_FILE is its path.\n\n",
+	       name);
+	config_help(program, stdout);
+}
+
+static void tables_print(const struct program_manual *manual)
+{
+	cJSON *object = checked(cJSON_CreateObject());
+	char *text;
+
+	checked(cJSON_AddStringToObject(object, "name", manual->name));
+	checked(cJSON_AddStringToObject(object, "version", PROGRAM_VERSION));
+	checked(cJSON_AddStringToObject(object, "summary", manual->summary));
+	cJSON_AddItemToObject(object, "options",
+			      manual->options ? manual->options() : service_options_list());
+	cJSON_AddItemToObject(object, "settings", config_tables(manual->program));
+	text = checked(cJSON_PrintUnformatted(object));
+	puts(text);
+	cJSON_free(text);
+	cJSON_Delete(object);
+}
+
+void program_answer(const struct program_manual *manual, int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--help") == 0) {
-			help();
-			exit(0);
-		}
+		const char *topic = NULL;
+
 		if (strcmp(argv[i], "--version") == 0) {
-			program_version_print(name);
+			program_version_print(manual->name);
 			exit(0);
 		}
+		if (strcmp(argv[i], "--help") != 0)
+			continue;
+		if (i + 1 < argc && argv[i + 1][0] != '-')
+			topic = argv[i + 1];
+		if (manual->help && (!topic || strcmp(topic, manual->topic) == 0))
+			manual->help(topic);
+		else if (!topic)
+			service_help_print(manual);
+		else if (strcmp(topic, "settings") == 0)
+			program_settings_print(manual->name, manual->program);
+		else if (strcmp(topic, "json") == 0)
+			tables_print(manual);
+		else
+			log_fatal("there is no help on \"%s\": allowed are settings, json%s%s",
+				  topic, manual->help ? ", " : "",
+				  manual->help ? manual->topic : "");
+		exit(0);
 	}
+}
+
+int program_checks_only(int argc, char **argv)
+{
+	/* A misspelled flag may have a secret behind its name. */
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "-n") != 0)
+			log_fatal("unknown argument %.*s; see --help", (int)strcspn(argv[i], "="),
+				  argv[i]);
+	return argc > 1;
 }
 
 void program_trust_stores(const struct config *config)

@@ -21,10 +21,25 @@ void program_version_print(const char *name);
  */
 void program_begin(void);
 
+/* What --help prints of a program, and the tables by which its manual page is made. */
+struct program_manual {
+	const char *name, *summary; /* a sentence or more */
+	enum config_program program;
+	/* Prints what --help does, or --help TOPIC. NULL: the usage of a service, with -n. */
+	void (*help)(const char *topic);
+	const char *topic;       /* of `help`, NULL to it means none */
+	cJSON *(*options)(void); /* for --help json; NULL: those of a service */
+};
+
 /*
- * Handles --help (with `help`) and --version at any position: the process ends with status 0.
+ * Handles --help and --version at any position: the process ends with status 0. After --help a word
+ * may follow: settings, for people, or json, for programs: all tables.
  */
-void program_answer(const char *name, void (*help)(void), int argc, char **argv);
+void program_answer(const struct program_manual *manual, int argc, char **argv);
+/* Ends the process unless there is no argument or -n. Returns whether there is. */
+int program_checks_only(int argc, char **argv);
+/* The settings, as --help settings prints them. */
+void program_settings_print(const char *name, enum config_program program);
 
 /* Makes the certificates of the settings those by which stores are verified (common/trust.h). */
 void program_trust_stores(const struct config *config);

@@ -3,10 +3,16 @@
  * SETTING_NUMBER(field, ENVIRONMENT, flag, programs, default, least, most, help). `make docs`
  * prints them into docs/config.md. No include guard: included for its expansion.
  */
+SETTING_TEXT(config_dir, "COUPON_CONFIG_DIR", "config-dir", CTL | RUSH, "/etc/couponmq",
+	     "folder with couponmq.conf and couponctl.conf, whose lines NAME=value are settings; "
+	     "couponctl.conf has precedence over couponmq.conf, and flags and environment over "
+	     "both; empty: no files")
 SETTING_TEXT(redis_url, "REDIS_URL", "redis-url", ALL, "redis://127.0.0.1:6379/0",
 	     "Redis URL, redis://[user:password@]host:port/database, or its Sentinels, "
 	     "redis+sentinel://[user:password@]sentinel:port,…/name/database; with TLS rediss://… "
 	     "and rediss+sentinel://…")
+SETTING_TEXT(redis_password, "REDIS_PASSWORD", "redis-password", ALL, "",
+	     "password for a REDIS_URL without one (default: none)")
 SETTING_TEXT(redis_sentinel_user, "REDIS_SENTINEL_USER", "redis-sentinel-user", ALL, "",
 	     "user name for the Sentinels of redis+sentinel:// (default: the unnamed default user)")
 SETTING_TEXT(redis_sentinel_password, "REDIS_SENTINEL_PASSWORD", "redis-sentinel-password", ALL, "",
@@ -19,9 +25,11 @@ SETTING_TEXT(redis_durability, "COUPON_REDIS_DURABILITY", "redis-durability", GA
 	     "read: warn if Redis does not show its settings (CONFIG GET); acknowledged: do not "
 	     "warn, because an operator has checked them another way")
 SETTING_TEXT(amqp_url, "AMQP_URL", "amqp-url", GATEWAY | WORKER | CTL | ADMIN,
-	     "amqp://guest:guest@127.0.0.1:5672/%2f",
+	     "amqp://guest@127.0.0.1:5672/%2f",
 	     "RabbitMQ URL, amqp://user:password@host:port/vhost, with host:port,host:port for a "
-	     "cluster, or amqps://… with TLS")
+	     "cluster, or amqps://… with TLS; RabbitMQ's own user guest has the password guest")
+SETTING_TEXT(amqp_password, "AMQP_PASSWORD", "amqp-password", GATEWAY | WORKER | CTL | ADMIN, "",
+	     "password for an AMQP_URL with a user and without a password (default: none)")
 SETTING_TEXT(amqp_ca, "COUPON_AMQP_CA", "amqp-ca", GATEWAY | WORKER | CTL | ADMIN, "",
 	     "path of a file with the CA certificates that verify amqps:// servers (default: those "
 	     "of the system)")
@@ -29,13 +37,21 @@ SETTING_TEXT(rabbitmq_api, "COUPON_RABBITMQ_API", "rabbitmq-api", WORKER | CTL |
 	     "RabbitMQ's management API, http://user:password@host:port, with host:port,host:port "
 	     "for a cluster, or https://…; used to read on which nodes the queues have members "
 	     "(default: none)")
+SETTING_TEXT(
+	rabbitmq_api_password, "COUPON_RABBITMQ_API_PASSWORD", "rabbitmq-api-password",
+	WORKER | CTL | ADMIN, "",
+	"password for a COUPON_RABBITMQ_API with a user and without a password (default: none)")
 SETTING_TEXT(database_url, "DATABASE_URL", "database-url", ALL, "postgresql:///couponmq",
 	     "PostgreSQL, a libpq connection string; the role needs no DDL rights")
+SETTING_TEXT(database_password, "DATABASE_PASSWORD", "database-password", ALL, "",
+	     "password for a DATABASE_URL or DATABASE_READ_URL without one (default: none)")
 SETTING_TEXT(database_read_url, "DATABASE_READ_URL", "database-read-url", GATEWAY, "",
 	     "PostgreSQL for reads that are only shown to users; may be a replica (default: "
 	     "DATABASE_URL)")
 SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL, "",
 	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
+SETTING_TEXT(database_admin_password, "DATABASE_ADMIN_PASSWORD", "database-admin-password", CTL, "",
+	     "password for a DATABASE_ADMIN_URL without one (default: none)")
 SETTING_TEXT(database_synchronous, "COUPON_DATABASE_SYNCHRONOUS", "database-synchronous",
 	     GATEWAY | WORKER | CTL | ADMIN, "no",
 	     "yes: each PostgreSQL COMMIT waits for a synchronous standby; the outcome is unknown "

@@ -51,12 +51,12 @@
 			       "the budget, in the same currency, that pays for the discount"),    \
 		OPTION_OR_NONE("metadata", "JSON",                                                 \
 			       "a JSON object of at most 4096 bytes, for other systems"),          \
-		OPTION("void-returns", "yes|no",                                                   \
-		       "whether a voided receive gives back its stock and its user's slot; "       \
-		       "default yes"),                                                             \
-		OPTION("events", "on|off",                                                         \
-		       "whether events of the campaign and its receives are published; "           \
-		       "default off")
+		OPTION_WORDS("void-returns", "yes|no", WORDS("yes", "no"),                         \
+			     "whether a voided receive gives back its stock and its user's slot; " \
+			     "default yes"),                                                       \
+		OPTION_WORDS("events", "on|off", WORDS("on", "off"),                               \
+			     "whether events of the campaign and its receives are published; "     \
+			     "default off")
 
 static int is_word(const struct args *args, const char *name, const char *word)
 {
@@ -275,9 +275,9 @@ static void metadata_read(const struct args *args, cJSON *terms)
 
 /* The first of two words means true. */
 static void choice_read(const struct args *args, cJSON *terms, const char *option,
-			const char *column, const char *const words[2])
+			const char *column)
 {
-	int choice = args_choice(args, option, words, 2, -1);
+	int choice = args_choice(args, option, -1);
 
 	if (choice >= 0)
 		output_bool(terms, column, choice == 0);
@@ -318,9 +318,8 @@ static cJSON *terms_read(const struct args *args)
 		output_text(terms, "budget", is_word(args, "budget", NONE) ? NULL : budget);
 
 	metadata_read(args, terms);
-	choice_read(args, terms, "void-returns", "void_returns",
-		    (const char *const[]){ "yes", "no" });
-	choice_read(args, terms, "events", "events_on", (const char *const[]){ "on", "off" });
+	choice_read(args, terms, "void-returns", "void_returns");
+	choice_read(args, terms, "events", "events_on");
 	return terms;
 }
 

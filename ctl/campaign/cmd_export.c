@@ -78,7 +78,8 @@ const struct command export_command = {
 	.run = export_run,
 	.argument = "ID",
 	.options = OPTIONS(
-		OPTION("format", "FORMAT", "csv (default) or jsonl: one JSON object a line"),
+		OPTION_WORDS("format", "FORMAT", sheet_format_names,
+			     "csv (default) or jsonl: one JSON object a line"),
 		OPTION("out", "FILE",
 		       "the file to write, which appears when it is complete; default: standard "
 		       "output"),

@@ -91,7 +91,7 @@ const struct command history_command = {
 	.run = history_run,
 	.argument = "[ID]",
 	.options = OPTIONS(PAGE_OPTIONS("N", "entry", "100; of a campaign all")),
-	.summary = "print the commands that changed something, or all changes of one campaign",
+	.summary = "print what was changed: by all commands, or of one campaign",
 	.detail = "Without an ID, the command prints each command that changes something, the "
 		  "latest\n"
 		  "first. A command is recorded before it changes anything, and its exit status "

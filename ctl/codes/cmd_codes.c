@@ -493,8 +493,9 @@ const struct command codes_export_command = {
 			      "claim them"),
 		OPTION("out", "FILE",
 		       "the file to make, which must not exist; default: standard output"),
-		OPTION("format", "FORMAT",
-		       "csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
+		OPTION_WORDS(
+			"format", "FORMAT", sheet_format_names,
+			"csv or jsonl; default: jsonl if FILE ends in .jsonl or .ndjson, else csv"),
 		SPREADSHEET_OPTION),
 	.summary = "write the used codes of a coupon or a set, with their users",
 };

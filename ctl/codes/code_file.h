@@ -36,12 +36,12 @@ struct code_file_form {
 	const char *metadata; /* --metadata: the columns that are kept as such; NULL: none */
 };
 
-#define CODE_FILE_OPTIONS                                                                 \
-	OPTION("format", "FORMAT",                                                        \
-	       "of the file: csv or jsonl; default: jsonl if the name ends in .jsonl or " \
-	       ".ndjson, else csv"),                                                      \
-		DELIMITER_OPTION,                                                         \
-		OPTION("column", "NAME",                                                  \
+#define CODE_FILE_OPTIONS                                                                       \
+	OPTION_WORDS("format", "FORMAT", sheet_format_names,                                    \
+		     "of the file: csv or jsonl; default: jsonl if the name ends in .jsonl or " \
+		     ".ndjson, else csv"),                                                      \
+		DELIMITER_OPTION,                                                               \
+		OPTION("column", "NAME",                                                        \
 		       "the column of CSV, or the member, that has the codes; default: code")
 
 struct code_file_form code_file_form_read(const struct args *args, const char *path);

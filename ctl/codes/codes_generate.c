@@ -446,19 +446,21 @@ const struct command codes_generate_command = {
 	.run = generate_run,
 	.argument = "COUPON",
 	.modes = COMMANDS(&codes_word_command),
-	.options = OPTIONS(
-		OPTION("count", "N", "number of codes, 1 to 1000000000"),
-		OPTION("out", "FILE",
-		       "the file to make, which must not exist; mode 600; default: none"),
-		OPTION("format", "FORMAT", "csv (default) or jsonl; the first column is the code"),
-		OPTION("prefix", "PREFIX", "letters and digits in front of each code, and a dash"),
-		OPTION("length", "N", "number of symbols, without the prefix; default 13"),
-		OPTION("alphabet", "SYMBOLS",
-		       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),
-		OPTION("pattern", "PATTERN",
-		       "the form, for example NOON-####-####, where each # is a symbol;\n"
-		       "      instead of --prefix and --length"),
-		KEY_OPTION, BY_OPTION),
+	.options =
+		OPTIONS(OPTION("count", "N", "number of codes, 1 to 1000000000"),
+			OPTION("out", "FILE",
+			       "the file to make, which must not exist; mode 600; default: none"),
+			OPTION_WORDS("format", "FORMAT", sheet_format_names,
+				     "csv (default) or jsonl; the first column is the code"),
+			OPTION("prefix", "PREFIX",
+			       "letters and digits in front of each code, and a dash"),
+			OPTION("length", "N", "number of symbols, without the prefix; default 13"),
+			OPTION("alphabet", "SYMBOLS",
+			       "the symbols, 2 to 62 letters and digits; default " CODE_ALPHABET),
+			OPTION("pattern", "PATTERN",
+			       "the form, for example NOON-####-####, where each # is a symbol; "
+			       "instead of --prefix and --length"),
+			KEY_OPTION, BY_OPTION),
 	.summary = "make codes of a coupon",
 	.detail =
 		"Needs --count, and the file of keys, COUPON_CODE_KEYS. After an interruption\n"

@@ -43,7 +43,6 @@ struct distribution {
 
 static void options_read(struct distribution *one, const struct args *args)
 {
-	static const char *const formats[] = { "lines", "csv" };
 	const char *path = args_required(args, "users"), *name = args_text(args, "name"),
 		   *refused = args_text(args, "refused"), *end = strrchr(path, '.');
 	int is_csv = args_has(args, "delimiter") ||
@@ -51,7 +50,7 @@ static void options_read(struct distribution *one, const struct args *args)
 	enum list_format format = is_csv ? LIST_CSV : LIST_LINES_GUESSED;
 
 	if (args_has(args, "format")) {
-		format = args_choice(args, "format", formats, 2, 0) ? LIST_CSV : LIST_LINES;
+		format = args_choice(args, "format", 0) ? LIST_CSV : LIST_LINES;
 		if (format == LIST_LINES && args_has(args, "delimiter"))
 			args_fail("--delimiter is given with --format lines: allowed is csv");
 	}
@@ -305,9 +304,10 @@ static int distribute_run(struct ctl *ctl)
 
 static const struct option distribute_options[] = {
 	OPTION("users", "FILE", "the users, one id a line, or a column of CSV"),
-	OPTION("format", "FORMAT",
-	       "of FILE: lines or csv; default: csv with --delimiter, or if its name ends in .csv "
-	       "or .tsv"),
+	OPTION_WORDS(
+		"format", "FORMAT", WORDS("lines", "csv"),
+		"of FILE: lines or csv; default: csv with --delimiter, or if its name ends in .csv "
+		"or .tsv"),
 	DELIMITER_OPTION,
 	OPTION("column", "NAME",
 	       "of the heading: the column that has the users; default: user or user_id. With "

@@ -10,6 +10,7 @@ postgres_url() {
 # stores_env REDIS AMQP POSTGRES: each USER:PASSWORD; with all hosts of each store.
 stores_env() {
 	cat <<-TEXT
+	export COUPON_CONFIG_DIR=''
 	export REDIS_URL='redis+sentinel://$1@$(addresses , "$PORT_SENTINEL")/couponmq/0'
 	export AMQP_URL='amqp://$2@$(addresses , "$PORT_RABBITMQ")/%2f'
 	export DATABASE_URL='$(postgres_url "$3")'

@@ -166,6 +166,7 @@ export COUPON_TLS_CA='$RUN_DIR/tls/ca.pem'
 	[[ -e $RUN_DIR/code-keys ]] ||
 		file_put "$RUN_DIR/code-keys" "1 $(random_hex)$(random_hex)"$'\n'
 	file_put "$RUN_DIR/env" "\
+export COUPON_CONFIG_DIR=''
 export REDIS_URL='redis://127.0.0.1:$PORT_REDIS/0'
 export AMQP_URL='amqp://couponmq:$STACK_AMQP_PASSWORD@127.0.0.1:$PORT_RABBITMQ/%2f'
 export DATABASE_URL='postgresql://couponmq:$STACK_PG_APP_PASSWORD@$postgres'

@@ -1,5 +1,6 @@
 """The documents describe every setting, metric, answer and operation, and have no dead links."""
 
+import json
 import re
 import subprocess
 import sys
@@ -17,8 +18,6 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
 PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl",
             "rush": "coupon-rush", "admin": "coupon-admin"}  # fmt: skip
-IN_HELP = re.compile(r"^  --([a-z-]+), ([A-Z_]+)\n      (.*)\n      default: (.*)$", re.MULTILINE)
-RANGE = re.compile(r"^(\d+), from (\d+) to (\d+)$")
 
 
 def text(path):
@@ -57,22 +56,56 @@ def entries(path, macro):
     ]
 
 
+def printed(program, *words):
+    told = [Stack("").build_dir / program, *words]
+    return subprocess.run(told, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def commands_of_help():
+    """Each command that runs, by its name, as --help json has it."""
+
+    def walk(commands):
+        for command in commands:
+            yield command
+            yield from walk(command["commands"])
+
+    groups = json.loads(printed("couponctl", "--help", "json"))["groups"]
+    return {
+        command["name"]: command
+        for group in groups
+        for command in walk(group["commands"])
+        if command["runs"]
+    }
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values())
+def test_help_is_short(program):
+    """It fits a screen of 50 lines and 80 columns; that of couponctl names every command."""
+    lines = printed(program, "--help").splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) <= 80
+    if program == "couponctl":
+        named = {found[1] for line in lines if (found := re.match(r"  ([a-z]+) +[a-z]", line))}
+        assert named == {name.split()[0] for name in commands_of_help()}
+
+
 def settings_of_help(program):
-    """ENVIRONMENT: (help, flag, default, range), as printed by --help."""
-    build = Stack("").build_dir
-    help_ = subprocess.run(
-        [build / program, "--help"], capture_output=True, text=True, check=True, timeout=120
-    ).stdout
+    """ENVIRONMENT: (help, flag, default, range), as printed by --help json; --help settings has
+    the same for people."""
+    people = re.sub(r"\s+", " ", printed(program, "--help", "settings"))
     settings = {}
-    for flag, env, meaning, default in IN_HELP.findall(help_):
-        number = RANGE.match(default)
-        settings[env] = (
-            meaning,
-            f"--{flag}",
-            number[1] if number else default.replace("(empty)", ""),
-            f"{number[2]}–{number[3]}" if number else "text",
+    for one in json.loads(printed(program, "--help", "json"))["settings"]:
+        is_number = "least" in one
+        default = str(one["default"])
+        range_ = f", from {one['least']} to {one['most']}" if is_number else ""
+        head = f" --{one['flag']}, {one['name']} {one['help']} default: "
+        assert f"{head}{default or '(empty)'}{range_} " in f"{people} "
+        settings[one["name"]] = (
+            one["help"],
+            f"--{one['flag']}",
+            default,
+            f"{one['least']}–{one['most']}" if is_number else "text",
         )
-    assert settings, f"{program} --help names no setting"
+    assert settings and len(re.findall(r" --[a-z-]+, [A-Z_]+ ", people)) == len(settings)
     return settings
 
 
@@ -200,11 +233,6 @@ def test_docs_have_every_log_event():
     assert {name for name in log_events_documented() if f'"{name}"' not in strings} == set()
 
 
-def couponctl_help(*words):
-    told = [Stack("").build_dir / "couponctl", *words, "--help"]
-    return subprocess.run(told, capture_output=True, text=True, check=True, timeout=120).stdout
-
-
 def test_exit_statuses_have_one_meaning():
     """That of the table in C, in the manual and in --help."""
     table = one_line_each(text("ctl/args.h").replace("\\\n", "\n"))
@@ -214,24 +242,15 @@ def test_exit_statuses_have_one_meaning():
         r"^\| exit status \| meaning \|\n.*\n((?:\|.*\n)+)", text("docs/couponctl.md"), re.MULTILINE
     )
     assert re.findall(r"^\| (\d+) \| (.*) \|$", manual, re.MULTILINE) == meanings
-    assert re.findall(r"^ +(\d+)  (.*)$", couponctl_help(), re.MULTILINE) == meanings
+    assert (
+        re.findall(r"^ +(\d+)  (.*)$", printed("couponctl", "--help", "exit"), re.MULTILINE)
+        == meanings
+    )
 
 
 def test_couponctl_has_one_rule_for_all_commands():
     """--json of each that prints a result; pages of each that lists something."""
-
-    def listed(help_):
-        return re.findall(r"^Commands:\n(.*?)^$", help_ + "\n", re.MULTILINE | re.DOTALL)
-
-    names = re.findall(r"^  (\w+)", listed(couponctl_help())[0], re.MULTILINE)
-    commands = {}
-    for name in names:
-        help_ = couponctl_help(name)
-        for rest in listed(help_):
-            for one in re.findall(r"^  (\w+ \w+)", rest, re.MULTILINE):
-                commands[one] = couponctl_help(*one.split())
-        if not listed(help_):
-            commands[name] = help_
+    commands = {name: printed("couponctl", *name.split(), "--help") for name in commands_of_help()}
     assert 50 < len(commands) <= 70
     without = {name for name, help_ in commands.items() if "\n  --json\n" not in help_}
     assert without == {"lock", "export", "codes export", "setup"}

@@ -160,6 +160,7 @@ def test_a_coupon_that_is_not_there(stack, command):
 
 def test_help(stack):
     everything = stack.ctl("--help")
+    assert stack.ctl("help") == everything
     for command in (
         "migrate",
         "create",
@@ -175,7 +176,9 @@ def test_help(stack):
         "audit",
     ):
         assert re.search(rf"^  {command} ", everything, re.M), command
-        assert stack.ctl(command, "--help").startswith(f"Usage: couponctl {command}")
+        page = stack.ctl(command, "--help")
+        assert page.startswith(f"Usage: couponctl {command}")
+        assert stack.ctl("--help", command) == page
     assert stack.ctl_run().returncode == 2
 
 
