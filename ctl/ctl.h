@@ -52,4 +52,5 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	audit_command, rebuild_command, recover_command, dead_command, queue_command, lock_command,
 	distribute_command, export_command, codes_command, codes_generate_command,
 	codes_word_command, codes_import_command, codes_revoke_command, codes_export_command,
-	webhook_command, installation_command, key_command, budget_command, receive_command;
+	webhook_command, installation_command, key_command, budget_command, receive_command,
+	doctor_command;
