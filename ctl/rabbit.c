@@ -70,8 +70,8 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 }
 
 /*
- * As rabbit_queue_try(). If the leader of a queue does not answer, RabbitMQ reports the queue as empty
- * and without consumers: so such a queue is asked for a message, which returns to the queue.
+ * As rabbit_queue_try(). If the leader of a queue does not answer, RabbitMQ reports the queue as
+ * empty and without consumers: so such a queue is asked for a message, which returns to the queue.
  */
 static int queue_look(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])

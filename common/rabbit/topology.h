@@ -93,8 +93,8 @@ cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atom
 /*
  * What the nodes of RabbitMQ tell about themselves, of which one is asked: an array, each
  *
- *	{"name":"rabbit@r1","running":true,"disk_free":1,"disk_free_limit":1,"disk_free_alarm":false,
- *	 "mem_alarm":false,"fd_used":1,"fd_total":1}
+ *	{"name":"rabbit@r1","running":true,"disk_free":1,"disk_free_limit":1,
+ *	 "disk_free_alarm":false,"mem_alarm":false,"fd_used":1,"fd_total":1}
  *
  * of which a version may leave out numbers. NULL with a sentence, or for cJSON_Delete().
  */

@@ -1,4 +1,4 @@
-/* couponctl doctor: see ctl/doctor/doctor.h. Here: the form of a line, and what all stores share. */
+/* couponctl doctor (see doctor.h): the form of a line, and what the stores have in common. */
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/trust.h"
@@ -29,22 +29,42 @@ static const char *const health_words[] = { [HEALTH_OK] = "ok",
 					    [HEALTH_WRONG] = "wrong",
 					    [HEALTH_UNKNOWN] = "unknown" };
 
+/* For people: the state, the name, what is found; then why that is not ok, and what mends it. */
+static void line_print(const struct sign *sign, const char *value)
+{
+	int is_ok = sign->health == HEALTH_OK, has_value = value && *value;
+
+	printf("%-8s %-34s ", health_words[sign->health], sign->name);
+	if (has_value)
+		text_print_plain(value, strlen(value), stdout);
+	if (!is_ok && sign->why) {
+		printf("%s%s%s", has_value && sign->wanted ? ", wanted " : "",
+		       has_value && sign->wanted ? sign->wanted : "", has_value ? ": " : "");
+		text_print_plain(sign->why, strlen(sign->why), stdout);
+	}
+	putchar('\n');
+	if (!is_ok && sign->mend)
+		printf("         mend: %s\n", sign->mend);
+}
+
 static void sign_say(struct doctor *doctor, const struct sign *sign, const char *value)
 {
 	int is_ok = sign->health == HEALTH_OK;
-	cJSON *object = output_object();
+	cJSON *object;
 
 	doctor->wrong_n += sign->health == HEALTH_WRONG;
-	output_text(object, "name", sign->name);
-	output_text(object, "state", health_words[sign->health]);
-	output_text(object, "value", value);
-	output_text(object, "wanted", sign->wanted);
-	output_text(object, "why", is_ok ? NULL : sign->why);
-	output_text(object, "mend", is_ok ? NULL : sign->mend);
-	output_say(object,
-		   "{state:-8} {name:-34} {value}[why [value [wanted , wanted {wanted}]: ]{why}]\n"
-		   "[mend          mend: {mend}\n]",
-		   doctor->as_json);
+	if (doctor->as_json) {
+		object = output_object();
+		output_text(object, "name", sign->name);
+		output_text(object, "state", health_words[sign->health]);
+		output_text(object, "value", value);
+		output_text(object, "wanted", sign->wanted);
+		output_text(object, "why", is_ok ? NULL : sign->why);
+		output_text(object, "mend", is_ok ? NULL : sign->mend);
+		output_print(object);
+	} else {
+		line_print(sign, value);
+	}
 	fflush(stdout);
 }
 
@@ -343,6 +363,8 @@ const struct command doctor_command = {
 	.summary = "look for what is wrong in the stores, this machine and the programs",
 	.detail = "Prints a line for each thing that the promises or a rush need: ok, warning, "
 		  "wrong,\n"
-		  "or unknown with the reason, and what mends it. Nothing is changed. The exit\n"
-		  "status is 1 if something is wrong, and 10 if a store cannot be reached.",
+		  "or unknown with the reason, and what mends it. Nothing is changed: only a few\n"
+		  "writes that leave nothing behind show how long the disks take. The exit status "
+		  "is\n"
+		  "1 if something is wrong, and 10 if a store cannot be reached.",
 };

@@ -6,9 +6,9 @@
  *	cmd_doctor ──▶ look_redis, look_postgresql, look_rabbitmq: one store each, and its clients
  *	           ──▶ look_machine: kernel, descriptors, files of certificates
  *
- * Nothing is changed. To see how long a disk takes, Redis gets a key that ends after a second,
- * PostgreSQL a message in its WAL that no table has, RabbitMQ a message in a queue of this
- * connection.
+ * To see how long a disk takes, Redis gets a key that ends after a second, PostgreSQL a message in
+ * its WAL that no table has, RabbitMQ messages in a queue of this connection. Nothing else is
+ * written.
  */
 #pragma once
 

@@ -48,8 +48,8 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
 	WHEN $1::text = '' THEN pg_current_wal_flush_lsn() ELSE $1::text::pg_lsn END AS position
 	OFFSET 0) AS p
 
--- doctor_server: How many sessions of clients there are and may be; where the data is, NULL for a role
--- that may not see it; and the settings of roles that logins of workers have, which weaken COMMIT.
+-- doctor_server: How many sessions of clients there are and may be; where the data is, NULL for a
+-- role that may not see it; and settings of roles of workers that weaken COMMIT.
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
 		AS sessions_num,
 	current_setting('max_connections')::bigint
