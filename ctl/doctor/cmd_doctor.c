@@ -157,13 +157,20 @@ void time_say(struct doctor *doctor, const struct timed *timed)
 {
 	int64_t us[TIMES_MAX], median;
 	char why[TEXT_SIZE];
+	enum health health;
 
 	check(timed->n >= 1 && timed->n <= TIMES_MAX);
 	for (int i = 0; i < timed->n; i++) {
 		int64_t begun_us = clock_monotonic_us();
 
-		if (timed->once(doctor, timed->context, why, sizeof(why))) {
-			doctor_unknown(doctor, timed->name, timed->mend, "%s", why);
+		health = timed->once(doctor, timed->context, why, sizeof(why));
+		if (health != HEALTH_OK) {
+			sign_say(doctor,
+				 &(struct sign){ .name = timed->name,
+						 .health = health,
+						 .why = why,
+						 .mend = timed->mend },
+				 NULL);
 			return;
 		}
 		us[i] = clock_monotonic_us() - begun_us;
@@ -201,7 +208,7 @@ void share_say(struct doctor *doctor, const char *name, int64_t used, int64_t mo
 {
 	doctor_say(doctor,
 		   &(struct sign){ .name = name,
-				   .health = used >= most / 100 * FULL_PERCENT ? HEALTH_WARNING
+				   .health = used * 100 >= most * FULL_PERCENT ? HEALTH_WARNING
 									       : HEALTH_OK,
 				   .wanted = "less than 80 %",
 				   .why = why,

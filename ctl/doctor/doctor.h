@@ -55,13 +55,13 @@ void store_away(struct doctor *doctor, const char *name, const char *where, cons
 void version_say(struct doctor *doctor, const char *name, const char *version);
 /*
  * Prints the median of `n` calls, which are warned about above `most_ms`. A call that fails returns
- * -1 with the reason in `why`: then it is unknown.
+ * HEALTH_WRONG, or HEALTH_UNKNOWN for the lack of a right, with the reason in `why`.
  */
 struct timed {
 	const char *name, *wanted, *what; /* what takes so long */
 	const char *mend;
 	int n, most_ms;
-	int (*once)(struct doctor *doctor, const void *context, char *why, size_t size);
+	enum health (*once)(struct doctor *doctor, const void *context, char *why, size_t size);
 	const void *context;
 };
 

@@ -19,14 +19,14 @@
 #define HEARD_S 7 /* a process of the gateway writes its row every 5 s */
 #define CONNECTIONS_MEND "raise max_connections, or lower COUPON_READ_CONNECTIONS of the gateways"
 
-static int ask_once(struct doctor *doctor, const void *sql, char *why, size_t size)
+static enum health ask_once(struct doctor *doctor, const void *sql, char *why, size_t size)
 {
 	PGresult *rows = db_ask_try(doctor->db, sql);
 
 	PQclear(rows);
 	if (!rows)
 		snprintf(why, size, "%s", db_error(doctor->db));
-	return rows ? 0 : -1;
+	return rows ? HEALTH_OK : HEALTH_UNKNOWN;
 }
 
 /* The settings of this session, and whether COMMIT waits for the disk. */

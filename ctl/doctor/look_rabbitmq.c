@@ -24,16 +24,16 @@ struct probe {
 	int is_failed; /* the last message was not confirmed */
 };
 
-static int ping(struct doctor *doctor, const void *context, char *why, size_t size)
+static enum health ping(struct doctor *doctor, const void *context, char *why, size_t size)
 {
 	char error[RABBIT_ERROR_SIZE];
 
 	(void)context;
 	amqp_basic_qos(doctor->rabbit, RABBIT_CHANNEL, 0, 1, 0);
 	if (rabbit_reply_check(amqp_get_rpc_reply(doctor->rabbit), error) == 0)
-		return 0;
+		return HEALTH_OK;
 	snprintf(why, size, "%s", error);
-	return -1;
+	return HEALTH_WRONG;
 }
 
 static void on_confirmed(void *context, void *item, enum confirm_result result)
@@ -44,7 +44,7 @@ static void on_confirmed(void *context, void *item, enum confirm_result result)
 	probe->is_failed = result != CONFIRM_DONE;
 }
 
-static int publish_once(struct doctor *doctor, const void *context, char *why, size_t size)
+static enum health publish_once(struct doctor *doctor, const void *context, char *why, size_t size)
 {
 	const struct probe *probe = context;
 	const amqp_basic_properties_t properties = { ._flags = 0 };
@@ -58,7 +58,7 @@ static int publish_once(struct doctor *doctor, const void *context, char *why, s
 		snprintf(why, size, "%s", trouble);
 	else if (probe->is_failed)
 		snprintf(why, size, "RabbitMQ refused a message");
-	return trouble || probe->is_failed ? -1 : 0;
+	return trouble || probe->is_failed ? HEALTH_WRONG : HEALTH_OK;
 }
 
 /*

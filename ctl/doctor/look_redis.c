@@ -10,7 +10,6 @@
 
 #define WHERE_SIZE 320
 #define INFO_SIZE 64
-#define FULL_PERCENT 90
 #define PROBE_KEY "couponmq:doctor"
 #define PROBE_MS "1000"
 #define SYNC_MOST_MS 50
@@ -85,18 +84,18 @@ static void settings_say(struct doctor *doctor, struct durability *durability)
 	}
 }
 
-static int ping(struct doctor *doctor, const void *context, char *why, size_t size)
+static enum health ping(struct doctor *doctor, const void *context, char *why, size_t size)
 {
 	redisReply *reply = ask(doctor, 1, (const char *[]){ "PING" });
 
 	(void)context;
 	snprintf(why, size, "%s", redis_client_error(doctor->redis));
 	freeReplyObject(reply);
-	return reply ? 0 : -1;
+	return reply ? HEALTH_OK : HEALTH_WRONG;
 }
 
 /* Redis replies to the transaction when its disk has it: appendfsync is always. */
-static int write_once(struct doctor *doctor, const void *context, char *why, size_t size)
+static enum health write_once(struct doctor *doctor, const void *context, char *why, size_t size)
 {
 	static const struct redis_words commands[] = {
 		{ { "HSET", PROBE_KEY, "by", "doctor" } },
@@ -117,7 +116,7 @@ static int write_once(struct doctor *doctor, const void *context, char *why, siz
 	}
 	if (reply)
 		freeReplyObject(reply);
-	return is_done ? 0 : -1;
+	return is_done ? HEALTH_OK : strncmp(why, "NOPERM", 6) == 0 ? HEALTH_UNKNOWN : HEALTH_WRONG;
 }
 
 /* The time of a sync can only be seen where Redis waits for it. */
