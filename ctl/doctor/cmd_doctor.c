@@ -1,6 +1,7 @@
 /* couponctl doctor (see doctor.h): the form of a line, and what the stores have in common. */
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/resolving.h"
 #include "common/trust.h"
 #include "ctl/ctl.h"
 #include "ctl/doctor/doctor.h"
@@ -52,7 +53,7 @@ static void sign_say(struct doctor *doctor, const struct sign *sign, const char 
 	int is_ok = sign->health == HEALTH_OK;
 	cJSON *object;
 
-	doctor->wrong_n += sign->health == HEALTH_WRONG;
+	doctor->lines_n[sign->health]++;
 	if (doctor->as_json) {
 		object = output_object();
 		output_text(object, "name", sign->name);
@@ -312,7 +313,8 @@ void presented_say(struct doctor *doctor, const char *name, const char *host, in
 	session = checked(SSL_new(context));
 	trust_begin();
 	if (fd >= 0 && SSL_set_fd(session, fd) == 1) {
-		SSL_set_tlsext_host_name(session, host);
+		if (!host_is_address(host)) /* only names may be told */
+			SSL_set_tlsext_host_name(session, host);
 		(void)SSL_connect(session);
 	}
 	if (certificate)
@@ -361,7 +363,13 @@ static int doctor_run(struct ctl *ctl)
 	look_machine(&doctor);
 	redis_client_free(doctor.redis);
 	db_close(doctor.db);
-	return doctor.away_n > 0 ? CTL_AWAY : doctor.wrong_n > 0 ? CTL_FAILED : CTL_DONE;
+	if (!doctor.as_json)
+		printf("\n%d ok, %d warnings, %d wrong, %d unknown\n", doctor.lines_n[HEALTH_OK],
+		       doctor.lines_n[HEALTH_WARNING], doctor.lines_n[HEALTH_WRONG],
+		       doctor.lines_n[HEALTH_UNKNOWN]);
+	return doctor.away_n > 0                  ? CTL_AWAY
+	       : doctor.lines_n[HEALTH_WRONG] > 0 ? CTL_FAILED
+						  : CTL_DONE;
 }
 
 const struct command doctor_command = {

@@ -19,12 +19,12 @@
 
 #include <openssl/x509.h>
 
-enum health { HEALTH_OK, HEALTH_WARNING, HEALTH_WRONG, HEALTH_UNKNOWN };
+enum health { HEALTH_OK, HEALTH_WARNING, HEALTH_WRONG, HEALTH_UNKNOWN, HEALTH_N };
 
 struct doctor {
 	const struct config *config;
 	int as_json;
-	int wrong_n, away_n;
+	int lines_n[HEALTH_N], away_n;
 	/* NULL: the store is away. */
 	struct redis_client *redis;
 	struct db *db;

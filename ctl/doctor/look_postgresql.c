@@ -365,20 +365,6 @@ void look_postgresql(struct doctor *doctor)
 					  .most_ms = PING_MOST_MS,
 					  .once = ask_once,
 					  .context = sql_query_clock });
-	if (is_synced)
-		time_say(doctor,
-			 &(struct timed){ .name = "postgresql.sync",
-					  .wanted = "at most 50 ms",
-					  .what = "each COMMIT waits so long for the disk of "
-						  "PostgreSQL",
-					  .mend = SYNC_MEND,
-					  .n = 5,
-					  .most_ms = SYNC_MOST_MS,
-					  .once = ask_once,
-					  .context = sql_query_doctor_sync });
-	else
-		doctor_unknown(doctor, "postgresql.sync", NULL,
-			       "a COMMIT does not wait for the disk, or that is not known");
 	if (vitals_clock_ahead(NULL, doctor->db, &ahead_ms) == 0)
 		clock_say(doctor, "postgresql.clock", ahead_ms);
 	else
@@ -398,4 +384,20 @@ void look_postgresql(struct doctor *doctor)
 			       db_error(doctor->db));
 	}
 	PQclear(logins);
+
+	/* It comes last: while a synchronous standby does not answer, the session is lost. */
+	if (is_synced)
+		time_say(doctor,
+			 &(struct timed){ .name = "postgresql.sync",
+					  .wanted = "at most 50 ms",
+					  .what = "each COMMIT waits so long for the disk of "
+						  "PostgreSQL",
+					  .mend = SYNC_MEND,
+					  .n = 5,
+					  .most_ms = SYNC_MOST_MS,
+					  .once = ask_once,
+					  .context = sql_query_doctor_sync });
+	else
+		doctor_unknown(doctor, "postgresql.sync", NULL,
+			       "a COMMIT does not wait for the disk, or that is not known");
 }

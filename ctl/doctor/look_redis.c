@@ -4,9 +4,11 @@
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/vitals.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define WHERE_SIZE 320
 #define INFO_SIZE 64
@@ -180,6 +182,19 @@ static void disk_look(struct doctor *doctor, const redisReply *persistence, int 
 	freeReplyObject(reply);
 }
 
+/* Under Sentinels the server is known only by its connection. */
+static void master_presented_say(struct doctor *doctor)
+{
+	struct sockaddr_storage address;
+	socklen_t size = sizeof(address);
+	char host[WHERE_SIZE], port[16];
+
+	if (getpeername(redis_client_fd(doctor->redis), (struct sockaddr *)&address, &size) == 0 &&
+	    getnameinfo((struct sockaddr *)&address, size, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		presented_say(doctor, "redis.certificate", host, atoi(port));
+}
+
 void look_redis(struct doctor *doctor)
 {
 	const struct config *config = doctor->config;
@@ -208,6 +223,8 @@ void look_redis(struct doctor *doctor)
 		goto out;
 	}
 	doctor_say(doctor, &(struct sign){ .name = "redis.reached" }, "%s", where);
+	if (url.is_tls && !url.host)
+		master_presented_say(doctor);
 	if (redis_client_process(doctor->redis, run_id, &uptime_s) == 0)
 		version_say(doctor, "redis.version", service_version_text(SERVICE_REDIS, version));
 	else

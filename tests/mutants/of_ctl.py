@@ -164,8 +164,8 @@ MUTANTS = [
         "operators",
         "the exit status of a store that is away",
         "ctl/doctor/cmd_doctor.c",
-        "return doctor.away_n > 0 ?",
-        "return 0 * doctor.away_n > 0 ?",
+        "return doctor.away_n > 0",
+        "return 0 * doctor.away_n > 0",
         DOCTOR + "test_a_store_is_away",
     ),
 ]

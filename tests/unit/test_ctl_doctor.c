@@ -45,7 +45,7 @@ static void assert_line(const char *state)
 
 	assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(line, "state")), state);
 	assert_int_equal(cJSON_IsNull(cJSON_GetObjectItem(line, "why")), is_ok);
-	assert_int_equal(doctor.wrong_n, strcmp(state, "wrong") == 0);
+	assert_int_equal(doctor.lines_n[HEALTH_WRONG], strcmp(state, "wrong") == 0);
 	if (is_ok)
 		assert_true(cJSON_IsNull(cJSON_GetObjectItem(line, "mend")));
 	cJSON_Delete(line);
@@ -208,7 +208,7 @@ static void test_text(void **state)
 			    "warning  c                                  two\\x1b[2J: w\n"
 			    "unknown  d                                  why not\n"
 			    "         mend: ask\n");
-	assert_int_equal(doctor.wrong_n, 1);
+	assert_int_equal(doctor.lines_n[HEALTH_WRONG], 1);
 	free(printed);
 }
 
