@@ -7,6 +7,7 @@
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/vitals.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 
 #include <netdb.h>
 #include <openssl/ssl.h>
