@@ -1,6 +1,7 @@
 /* couponctl doctor (see doctor.h): the form of a line, and what the stores have in common. */
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "common/resolving.h"
 #include "common/trust.h"
 #include "ctl/ctl.h"
@@ -78,6 +79,7 @@ void doctor_say(struct doctor *doctor, const struct sign *sign, const char *form
 	va_start(list, format);
 	vsnprintf(value, sizeof(value), format, list);
 	va_end(list);
+	json_text_mend(value); /* it may be cut */
 	sign_say(doctor, sign, value);
 }
 
@@ -90,6 +92,7 @@ void doctor_unknown(struct doctor *doctor, const char *name, const char *mend, c
 	va_start(list, format);
 	vsnprintf(why, sizeof(why), format, list);
 	va_end(list);
+	json_text_mend(why);
 	sign_say(doctor,
 		 &(struct sign){ .name = name, .health = HEALTH_UNKNOWN, .why = why, .mend = mend },
 		 NULL);
