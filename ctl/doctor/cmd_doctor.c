@@ -337,23 +337,29 @@ void presented_say(struct doctor *doctor, const char *name, const char *host, in
 /* The worker that is the keeper. */
 static void keeper_say(struct doctor *doctor)
 {
-	const char *exists[] = { "EXISTS", KEEPER_LOCK_KEY };
-	int64_t n;
+	const char *get[] = { "HGETALL", KEEPER_LOCK_KEY };
+	redisReply *lock = NULL;
+	int64_t now_ms;
+	int is_held;
 
-	if (!doctor->redis || redis_client_open(doctor->redis) ||
-	    redis_client_integer(doctor->redis, 2, exists, &n)) {
+	if (doctor->redis && redis_client_open(doctor->redis) == 0 &&
+	    redis_client_time_ms(doctor->redis, &now_ms) == 0)
+		lock = redis_client_call(doctor->redis, 2, get);
+	if (!lock) {
 		doctor_unknown(doctor, "program.keeper", NULL, "Redis cannot be read");
 		return;
 	}
+	is_held = keeper_holds(lock, now_ms);
+	freeReplyObject(lock);
 	doctor_say(doctor,
 		   &(struct sign){
 			   .name = "program.keeper",
-			   .health = n > 0 ? HEALTH_OK : HEALTH_WRONG,
+			   .health = is_held ? HEALTH_OK : HEALTH_WRONG,
 			   .wanted = "one worker is it",
 			   .why = "nobody opens and closes campaigns, or sends lost messages "
 				  "again",
 			   .mend = "start a coupon-worker, or see its /readyz" },
-		   "%s", n > 0 ? "elected" : "none");
+		   "%s", is_held ? "elected" : "none");
 }
 
 static int doctor_run(struct ctl *ctl)

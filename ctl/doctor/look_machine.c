@@ -135,8 +135,9 @@ static void descriptors_say(struct doctor *doctor)
 		int pid = isdigit((unsigned char)entry->d_name[0]) ? atoi(entry->d_name) : 0;
 		int64_t limit;
 
-		snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-		if (pid <= 0 || line_read(path, name) || strcmp(name, GATEWAY) != 0)
+		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid); /* its words end in a NUL */
+		if (pid <= 0 || line_read(path, name) ||
+		    strcmp(strrchr(name, '/') ? strrchr(name, '/') + 1 : name, GATEWAY) != 0)
 			continue;
 		limit = limit_of(pid);
 		if (limit < 0 || (least >= 0 && limit >= least))

@@ -4,6 +4,7 @@
 #include "embed.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define CLOCK_TRIES 3
 
@@ -31,6 +32,17 @@ void vitals_postgresql_settings(const PGresult *rows, struct durability *durabil
 	for (int row = 0; row < PQntuples(rows); row++)
 		durability_tell(durability, column_text(rows, row, "name"),
 				column_text(rows, row, "setting"));
+}
+
+int keeper_holds(const redisReply *lock, int64_t now_ms)
+{
+	if (lock->type != REDIS_REPLY_ARRAY)
+		return 0;
+	for (size_t i = 0; i + 1 < lock->elements; i += 2)
+		if (strchr(lock->element[i]->str, ':') &&
+		    strtoll(lock->element[i + 1]->str, NULL, 10) > now_ms)
+			return 1;
+	return 0;
 }
 
 static int postgresql_time_ms(struct db *db, int64_t *ms)

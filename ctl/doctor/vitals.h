@@ -1,6 +1,6 @@
 /*
- * What couponctl check and couponctl doctor read of the stores: the settings that the promises
- * need, and the clocks. Nothing is changed, and no failure ends the process.
+ * What couponctl check, audit and doctor read of the stores: the settings that the promises need,
+ * the clocks, and the lock of the keeper. Nothing is changed, and no failure ends the process.
  */
 #pragma once
 
@@ -15,6 +15,12 @@ void vitals_redis_settings(struct redis_client *redis, int has_sentinels,
 			   struct durability *durability);
 /* Tells the settings of this session, the rows of sql_query_durability. */
 void vitals_postgresql_settings(const PGresult *rows, struct durability *durability);
+
+/*
+ * Whether a holder of the keeper's lock, a field KIND:TOKEN in the reply to HGETALL of it, has a
+ * lease that has not ended.
+ */
+int keeper_holds(const redisReply *lock, int64_t now_ms);
 
 /*
  * How far the clock of a store is ahead of this machine's, by the fastest of several answers. One
