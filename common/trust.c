@@ -106,6 +106,14 @@ STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_W
 	return all;
 }
 
+int64_t trust_until_s(const ASN1_TIME *time)
+{
+	int days, seconds;
+
+	return ASN1_TIME_diff(&days, &seconds, NULL, time) == 1 ? (int64_t)days * 86400 + seconds
+								: 0;
+}
+
 /* Without a setting it reads OpenSSL's own file and folder, which may be absent. */
 static int authorities_read(SSL_CTX *context, enum trust_store store, char error[TRUST_ERROR_SIZE])
 {

@@ -25,6 +25,9 @@ int trust_pass_refuse(char *buffer, int size, int is_written, void *asked);
 /* The certificates of a file in PEM, at least one, or NULL with what is wrong with the file. */
 STACK_OF(X509) * trust_certificates_read(const char *path, char wrong[KEY_FILE_WRONG_SIZE]);
 
+/* The seconds until then, of a time in a certificate; below 0: it has passed. */
+int64_t trust_until_s(const ASN1_TIME *time);
+
 /*
  * Sets the file with the certificates of the authorities for this store; "": the system's are used.
  * To be called before the first connection and before other threads. `path` is copied.

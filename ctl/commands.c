@@ -20,7 +20,7 @@ const struct command_group ctl_groups[] = {
 	  COMMANDS(&codes_command, &budget_command, &key_command, &webhook_command) },
 	{ "Stores", COMMANDS(&migrate_command, &audit_command, &rebuild_command, &recover_command,
 			     &dead_command, &queue_command, &installation_command, &lock_command,
-			     &setup_command) },
+			     &setup_command, &doctor_command) },
 	{ NULL, NULL },
 };
 

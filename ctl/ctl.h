@@ -60,4 +60,4 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	distribute_command, export_command, codes_command, codes_generate_command,
 	codes_word_command, codes_import_command, codes_revoke_command, codes_export_command,
 	webhook_command, installation_command, key_command, budget_command, receive_command,
-	setup_command;
+	setup_command, doctor_command;

@@ -36,13 +36,14 @@ static void db_connect(struct db *db)
 			     db->setting, db_error(db));
 }
 
-struct db *db_open(const char *setting, const char *url, int is_synchronous)
+static struct db *db_new(const char *setting, const char *url, int connect_timeout_s,
+			 int is_synchronous)
 {
 	struct db *db = checked(calloc(1, sizeof(*db)));
 	const struct postgres_options options = {
 		.url = url,
 		.application_name = log_program_name(),
-		.connect_timeout_ms = DB_CONNECT_TIMEOUT_S * 1000,
+		.connect_timeout_ms = (int64_t)connect_timeout_s * 1000,
 		.lock_timeout_ms = DB_LOCK_TIMEOUT_S * 1000,
 		.is_synchronous = is_synchronous,
 		.judged = "", /* none, before db_judge() */
@@ -54,8 +55,31 @@ struct db *db_open(const char *setting, const char *url, int is_synchronous)
 	db->setting = setting;
 	db->is_synchronous = is_synchronous;
 	db->postgres = postgres_new(&options);
+	return db;
+}
+
+struct db *db_open(const char *setting, const char *url, int is_synchronous)
+{
+	struct db *db = db_new(setting, url, DB_CONNECT_TIMEOUT_S, is_synchronous);
+
 	db_connect(db);
 	return db;
+}
+
+struct db *db_open_try(const char *setting, const char *url, char *why, size_t size)
+{
+	struct db *db = db_new(setting, url, DB_TRY_S, 0);
+
+	if (postgres_open(db->postgres) == 0)
+		return db;
+	snprintf(why, size, "%s", db_error(db));
+	db_close(db);
+	return NULL;
+}
+
+PGconn *db_libpq(const struct db *db)
+{
+	return postgres_libpq(db->postgres);
 }
 
 size_t db_hosts_n(const struct db *db)
@@ -115,6 +139,16 @@ PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     "PostgreSQL: %s", db_error(db));
 	}
 	return result;
+}
+
+PGresult *db_query_try(struct db *db, const char *sql, int n,
+		       const struct postgres_argument *arguments)
+{
+	const struct postgres_patience patience = { .timeout_ms = DB_TRY_S * 1000 };
+
+	return postgres_idle(db->postgres)
+		       ? postgres_query(db->postgres, sql, n, arguments, &patience)
+		       : NULL;
 }
 
 int64_t db_value_take(PGresult *result)

@@ -20,7 +20,11 @@ struct db;
  * for db_judge().
  */
 struct db *db_open(const char *setting, const char *url, int is_synchronous);
+/* As db_open(), but returns NULL where PostgreSQL cannot be reached, which `why` has then. */
+struct db *db_open_try(const char *setting, const char *url, char *why, size_t size);
 void db_close(struct db *db); /* NULL is allowed */
+/* The connection, for what libpq tells about it; NULL: it is lost. */
+PGconn *db_libpq(const struct db *db);
 /* The number of hosts in the URL. */
 size_t db_hosts_n(const struct db *db);
 /* Leaves a server that is not the wanted one: connects again, first to the next host. */
@@ -53,6 +57,14 @@ int db_run_try(struct db *db, const char *sql, db_notice_fn *fn, void *context);
 int64_t db_value_take(PGresult *result);
 PGresult *db_query_arguments(struct db *db, const char *sql, int n,
 			     const struct postgres_argument *arguments);
+/*
+ * As db_ask(), but a failure returns NULL, with the sentence in db_error(). One that takes longer
+ * than DB_TRY_S is lost with the connection, and all after it fail.
+ */
+#define DB_TRY_S 5
+#define db_ask_try(db, sql, ...) db_query_try(db, sql, POSTGRES_ARGUMENTS(__VA_ARGS__))
+PGresult *db_query_try(struct db *db, const char *sql, int n,
+		       const struct postgres_argument *arguments);
 struct postgres_argument db_id(int64_t id); /* 0: SQL's NULL */
 const char *db_error(struct db *db);
 

@@ -35,9 +35,8 @@ amqp_connection_state_t rabbit_open(const char *url)
 	return connection;
 }
 
-/* 1, or 0 when it does not exist, or -1 with `error`: then amqp_destroy_connection() follows. */
-static int queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
-		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
+int rabbit_queue_try(amqp_connection_state_t connection, const char *queue, int64_t *ready,
+		     int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
 	const amqp_queue_declare_ok_t *declared = amqp_queue_declare(connection, RABBIT_CHANNEL,
 								     amqp_cstring_bytes(queue), 1,
@@ -63,7 +62,7 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 		      int64_t *consumers)
 {
 	char error[RABBIT_ERROR_SIZE];
-	int found = queue_find(connection, queue, ready, consumers, error);
+	int found = rabbit_queue_try(connection, queue, ready, consumers, error);
 
 	if (found < 0)
 		log_fatal_as(CTL_AWAY, "RabbitMQ, queue %s: %s", queue, error);
@@ -71,13 +70,13 @@ int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int
 }
 
 /*
- * As queue_find(). If the leader of a queue does not answer, RabbitMQ reports the queue as empty
- * and without consumers: so such a queue is asked for a message, which returns to the queue.
+ * As rabbit_queue_try(). If the leader of a queue does not answer, RabbitMQ reports the queue as
+ * empty and without consumers: so such a queue is asked for a message, which returns to the queue.
  */
 static int queue_look(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers, char error[RABBIT_ERROR_SIZE])
 {
-	int found = queue_find(connection, queue, ready, consumers, error);
+	int found = rabbit_queue_try(connection, queue, ready, consumers, error);
 	amqp_rpc_reply_t reply;
 	amqp_message_t message;
 	uint64_t tag;

@@ -15,6 +15,10 @@ amqp_connection_state_t rabbit_open(const char *url);
 int rabbit_queue_find(amqp_connection_state_t connection, const char *queue, int64_t *ready,
 		      int64_t *consumers);
 
+/* As rabbit_queue_find(), but -1 with `error` for a failure: amqp_destroy_connection() follows. */
+int rabbit_queue_try(amqp_connection_state_t connection, const char *queue, int64_t *ready,
+		     int64_t *consumers, char error[RABBIT_ERROR_SIZE]);
+
 /*
  * The numbers of ready messages and consumers of the queues. AMQP does not report the messages that
  * workers hold unacked. The first look connects; rabbit_connection_close() follows the last one.

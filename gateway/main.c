@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log/log.h"
 #include "common/program/config.h"
+#include "common/program/kernel_limit.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
 #include "common/program/service_manager.h"
@@ -25,7 +26,6 @@
 #include "gateway/metrics.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -275,26 +275,11 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	return killed;
 }
 
-#define DESCRIPTORS_OF_SERVICES 200 /* and of the process itself */
-
-static void limit_check(const char *name, int64_t value, int64_t wanted, const char *effect)
+static void limit_check(const struct kernel_limit *limit)
 {
-	if (value < wanted)
-		log_warn("kernel_limit", LOG_S("name", name), LOG_I("value", value),
-			 LOG_I("wanted", wanted), LOG_S("effect", effect));
-}
-
-/* A kernel without the file has no such limit. */
-static void file_check(const char *name, const char *path, int64_t wanted, const char *effect)
-{
-	FILE *file = fopen(path, "r");
-	int64_t value;
-
-	if (!file)
-		return;
-	if (fscanf(file, "%" SCNd64, &value) == 1)
-		limit_check(name, value, wanted, effect);
-	fclose(file);
+	if (limit->value < limit->wanted)
+		log_warn("kernel_limit", LOG_S("name", limit->name), LOG_I("value", limit->value),
+			 LOG_I("wanted", limit->wanted), LOG_S("effect", limit->effect));
 }
 
 /*
@@ -308,7 +293,9 @@ static void file_check(const char *name, const char *path, int64_t wanted, const
 static void kernel_prepare(struct config *config)
 {
 	int64_t wanted = config->connections_max + DESCRIPTORS_OF_SERVICES, left;
+	struct kernel_limit one;
 	struct rlimit limit;
+	int has_limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
 		limit.rlim_cur = limit.rlim_max;
@@ -317,20 +304,20 @@ static void kernel_prepare(struct config *config)
 			left = (int64_t)limit.rlim_cur - DESCRIPTORS_OF_SERVICES;
 			if (left < (int64_t)limit.rlim_cur / 4)
 				left = (int64_t)limit.rlim_cur / 4;
-			limit_check("RLIMIT_NOFILE", (int64_t)limit.rlim_cur, wanted,
-				    "the gateway accepts fewer connections than "
-				    "COUPON_CONNECTIONS_MAX");
+			one = (struct kernel_limit){ .name = "RLIMIT_NOFILE",
+						     .value = (int64_t)limit.rlim_cur,
+						     .wanted = wanted,
+						     .effect = DESCRIPTORS_FEW_EFFECT };
+			limit_check(&one);
 			config->connections_max = left > 0 ? left : 1;
 		}
 	}
-	file_check("net.core.somaxconn", "/proc/sys/net/core/somaxconn", LISTEN_BACKLOG,
-		   "fewer connections can wait to be accepted, and further ones are delayed by a "
-		   "second");
-	file_check("net.ipv4.tcp_syncookies", "/proc/sys/net/ipv4/tcp_syncookies", 1,
-		   "a flood of half-open connections keeps other clients out");
-	file_check("net.netfilter.nf_conntrack_max", "/proc/sys/net/netfilter/nf_conntrack_max",
-		   2 * config->connections_max * config->processes,
-		   "the kernel drops packets of all connections of the machine");
+	for (int i = 0;
+	     (has_limit =
+		      kernel_limit_read(i, config->connections_max * config->processes, &one)) >= 0;
+	     i++)
+		if (has_limit)
+			limit_check(&one);
 }
 
 static const struct program_manual manual = {

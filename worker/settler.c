@@ -4,12 +4,13 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/program.h"
 #include "embed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define APPLICATION_NAME_PUT_OFF "coupon-worker put off"
+#define APPLICATION_NAME_PUT_OFF "coupon-worker put off " PROGRAM_VERSION
 #define SETUP_TIMEOUT_MS 5000 /* to connect, and for each statement but settle() */
 #define GRACE_MS 2000         /* so that the server's own limit ends a statement first */
 #define COMPARE_AGAIN_MS 500  /* between two comparisons */

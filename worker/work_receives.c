@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/fault.h"
 #include "common/log/log.h"
+#include "common/program/program.h"
 #include "common/rabbit/topology.h"
 #include "embed.h"
 #include "worker/monitor.h"
@@ -278,7 +279,7 @@ const struct work work_of_receives = {
 	.queues = { AMQP_QUEUE, AMQP_PARKED_QUEUE },
 	.queues_n = 2,
 	.routing_key = AMQP_ROUTING_KEY,
-	.application_name = "coupon-worker",
+	.application_name = "coupon-worker " PROGRAM_VERSION,
 	.statement = sql_query_settle,
 	.open = receives_open,
 	.close = receives_close,

@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/message/use.h"
+#include "common/program/program.h"
 #include "common/rabbit/topology.h"
 #include "common/redis/redis_client.h"
 #include "embed.h"
@@ -332,7 +333,7 @@ const struct work work_of_uses = {
 	.queues = { AMQP_USE_QUEUE },
 	.queues_n = 1,
 	.routing_key = AMQP_USE_KEY,
-	.application_name = "coupon-worker uses",
+	.application_name = "coupon-worker uses " PROGRAM_VERSION,
 	.statement = sql_query_use,
 	.open = uses_open,
 	.close = uses_close,

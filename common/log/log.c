@@ -536,23 +536,30 @@ void trace_write(enum trace trace, int64_t number, const char *from, const char 
 
 /* ---- versions of services */
 
-#define VERSION_SIZE 64
-
 static const char *const service_names[] = { [SERVICE_REDIS] = "redis",
 					     [SERVICE_RABBITMQ] = "rabbitmq",
 					     [SERVICE_POSTGRESQL] = "postgresql" };
 
 static enum log_level version_level = LOG_LEVEL_DEBUG;
-static char versions[sizeof(service_names) / sizeof(service_names[0])][VERSION_SIZE]; /* "": none */
+static char versions[sizeof(service_names) / sizeof(service_names[0])]
+		    [SERVICE_VERSION_SIZE]; /* "": none */
 
 void service_version_init(void)
 {
 	version_level = LOG_LEVEL_INFO;
 }
 
+char *service_version_text(enum service service, char out[SERVICE_VERSION_SIZE])
+{
+	pthread_mutex_lock(&log_mutex);
+	memcpy(out, versions[service], SERVICE_VERSION_SIZE);
+	pthread_mutex_unlock(&log_mutex);
+	return out;
+}
+
 void service_version_log(enum service service, const char *product, const char *version)
 {
-	char now[VERSION_SIZE], before[VERSION_SIZE];
+	char now[SERVICE_VERSION_SIZE], before[SERVICE_VERSION_SIZE];
 
 	if (!*version)
 		return;

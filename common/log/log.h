@@ -135,3 +135,7 @@ void service_version_init(void);
 
 /* What a server states when a connection to it is opened. An empty version is ignored. */
 void service_version_log(enum service service, const char *product, const char *version);
+
+#define SERVICE_VERSION_SIZE 64
+/* What a server has stated last, "Redis 7.0.15"; "": nothing. Returns `out`. */
+char *service_version_text(enum service service, char out[SERVICE_VERSION_SIZE]);

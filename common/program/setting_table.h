@@ -125,7 +125,7 @@ SETTING_NUMBER(
 	"time limit for a command; after it the command is killed, and its outcome is unknown")
 SETTING_NUMBER(admin_session_s, "COUPON_ADMIN_SESSION_S", "admin-session-s", ADMIN, 43200, 1,
 	       604800, "duration of a console session")
-SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | ADMIN, "",
+SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | CTL | ADMIN, "",
 	     "path of a PEM file with the certificate of the TCP listeners, followed by its chain "
 	     "up to the CA; if set, these listeners accept only TLS (default: none)")
 SETTING_TEXT(tls_key, "COUPON_TLS_KEY", "tls-key", GATEWAY | WORKER | ADMIN, "",
@@ -160,8 +160,8 @@ SETTING_NUMBER(
 	stop_wait_s, "COUPON_STOP_WAIT_S", "stop-wait-s", GATEWAY, 3600, 0, 86400,
 	"longest time that a stopping gateway waits until RabbitMQ or Redis has all receives that "
 	"it accepted; receives that neither has by then are lost, and the log names each")
-SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY, 20000, 1,
-	       1000000,
+SETTING_NUMBER(connections_max, "COUPON_CONNECTIONS_MAX", "connections-max", GATEWAY | CTL, 20000,
+	       1, 1000000,
 	       "maximum open connections of the socket API and HTTP per process; further "
 	       "connections are answered busy and closed")
 SETTING_NUMBER(connections_per_address_max, "COUPON_CONNECTIONS_PER_ADDRESS_MAX",

@@ -116,7 +116,7 @@ void durability_tell(struct durability *durability, const char *setting, const c
 		if (strcmp(table[i].setting, setting) != 0 || strcmp(known, value) == 0)
 			continue;
 		snprintf(known, DURABILITY_VALUE_SIZE, "%s", value);
-		if (is_weak(i, value))
+		if (is_weak(i, value) && !durability->is_silent)
 			log_warn("weak_setting", LOG_S("part", part_names[table[i].part]),
 				 LOG_S("setting", table[i].setting), LOG_S("value", value),
 				 LOG_S("wanted", table[i].values[0]),
@@ -129,26 +129,39 @@ void durability_unknown(struct durability *durability, enum durability_part part
 	if (part == DURABILITY_REDIS && durability->is_acknowledged)
 		return;
 	durability->unknown[part] = 1;
-	if (durability->unknown_logged[part])
+	if (durability->unknown_logged[part] || durability->is_silent)
 		return;
 	durability->unknown_logged[part] = 1;
 	log_warn("setting_unknown", LOG_S("part", part_names[part]), LOG_S("error", why));
 }
 
+int durability_setting_read(const struct durability *durability, int i,
+			    struct durability_setting *setting)
+{
+	const char *value = i < DURABILITY_N ? durability->values[i] : "";
+
+	if (i >= DURABILITY_N)
+		return -1;
+	*setting = (struct durability_setting){ .part = table[i].part,
+						.name = table[i].setting,
+						.value = value,
+						.wanted = table[i].values[0],
+						.lost = table[i].lost,
+						.is_weak = *value && is_weak(i, value) };
+	return 0;
+}
+
 int durability_warnings(const struct durability *durability, cJSON *array)
 {
+	struct durability_setting one;
 	int n = 0;
 
-	for (int i = 0; i < DURABILITY_N; i++) {
-		const char *value = durability->values[i];
-
-		if (!*value || !is_weak(i, value))
-			continue;
-		n++;
-		if (array)
+	for (int i = 0; durability_setting_read(durability, i, &one) == 0; i++) {
+		n += one.is_weak;
+		if (array && one.is_weak)
 			json_sentence_add(array, "%s: %s is %s, wanted %s: %s",
-					  part_names[table[i].part], table[i].setting, value,
-					  table[i].values[0], table[i].lost);
+					  part_names[one.part], one.name, one.value, one.wanted,
+					  one.lost);
 	}
 	for (int part = DURABILITY_REDIS; part <= DURABILITY_POSTGRESQL; part++) {
 		n += durability->unknown[part];

@@ -23,6 +23,15 @@ struct durability {
 	int unknown[2];                                   /* by part: its settings cannot be read */
 	int unknown_logged[2];
 	int is_acknowledged; /* durability_is_acknowledged() */
+	int is_silent;       /* nothing is logged */
+};
+
+/* One setting, as it was told. */
+struct durability_setting {
+	enum durability_part part;
+	const char *name, *value;  /* value "": not read */
+	const char *wanted, *lost; /* the recommended value, and what a weaker one loses */
+	int is_weak;
 };
 
 /*
@@ -46,6 +55,10 @@ void durability_begin(struct durability *durability, enum durability_part part);
 void durability_tell(struct durability *durability, const char *setting, const char *value);
 /* The part does not show its settings, for instance because that is forbidden. */
 void durability_unknown(struct durability *durability, enum durability_part part, const char *why);
+
+/* The settings of both parts, from `i` = 0 on. 0, or -1: these were all. */
+int durability_setting_read(const struct durability *durability, int i,
+			    struct durability_setting *setting);
 
 /*
  * Appends a sentence for each setting that is weak, and for each part that does not show its

@@ -228,6 +228,8 @@ void rabbit_topology_warnings(cJSON *array)
 #define MEMBERS_PATH QUEUES_PATH "name,members,online,leader"
 #define LENGTHS_PATH QUEUES_PATH "name,messages&enable_queue_totals=true"
 #define NODES_PATH "/api/nodes?columns=name"
+#define HEALTH_PATH \
+	NODES_PATH ",running,disk_free,disk_free_limit,disk_free_alarm,mem_alarm,fd_used,fd_total"
 
 static int on_progress(void *stop, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
@@ -396,6 +398,20 @@ out:
 	rabbit_url_fini(&amqp);
 	rabbit_url_fini(&api);
 	return cluster;
+}
+
+cJSON *rabbit_nodes_read(const char *api_url, char error[RABBIT_ERROR_SIZE])
+{
+	struct rabbit_url api;
+	cJSON *nodes = NULL;
+
+	if (rabbit_api_parse(&api, api_url, error) == 0) {
+		rabbit_url_shuffle(&api);
+		for (size_t i = 0; i < api.hosts_n && !nodes; i++)
+			nodes = get(&api.hosts[i], HEALTH_PATH, NULL, error);
+	}
+	rabbit_url_fini(&api);
+	return nodes;
 }
 
 const cJSON *rabbit_cluster_queue(const cJSON *cluster, const char *name)

@@ -90,6 +90,16 @@ void rabbit_topology_warnings(cJSON *array);
 cJSON *rabbit_cluster_read(const char *api_url, const char *amqp_url, const atomic_int *stop,
 			   char error[RABBIT_ERROR_SIZE]);
 
+/*
+ * What the nodes of RabbitMQ tell about themselves, of which one is asked: an array, each
+ *
+ *	{"name":"rabbit@r1","running":true,"disk_free":1,"disk_free_limit":1,
+ *	 "disk_free_alarm":false,"mem_alarm":false,"fd_used":1,"fd_total":1}
+ *
+ * of which a version may leave out numbers. NULL with a sentence, or for cJSON_Delete().
+ */
+cJSON *rabbit_nodes_read(const char *api_url, char error[RABBIT_ERROR_SIZE]);
+
 /* Finds a queue, or NULL; also NULL when `cluster` is NULL. */
 const cJSON *rabbit_cluster_queue(const cJSON *cluster, const char *name);
 

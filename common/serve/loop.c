@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log/log.h"
 #include "common/program/config.h"
+#include "common/program/kernel_limit.h"
 
 #include <errno.h>
 #include <event2/event.h>

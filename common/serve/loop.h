@@ -11,8 +11,6 @@
 
 /* Non-blocking sockets, as named by settings. One that cannot be bound ends the process. */
 
-#define LISTEN_BACKLOG 4096 /* connections that wait to be accepted, if the kernel allows so many */
-
 /* Ends the process with a sentence unless `address` is host:port or off; binds nothing. */
 void bind_check(const char *setting, const char *address);
 int bind_tcp(const char *setting, const char *address); /* -1 for off */

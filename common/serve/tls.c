@@ -198,22 +198,14 @@ static SSL_CTX *context_new(struct tls *tls)
 	return context;
 }
 
-static int64_t until_s(const ASN1_TIME *time)
-{
-	int days, seconds;
-
-	return ASN1_TIME_diff(&days, &seconds, NULL, time) == 1 ? (int64_t)days * 86400 + seconds
-								: 0;
-}
-
 /* Why the certificate is not valid now, or NULL. */
 static const char *invalid_why(const SSL_CTX *context)
 {
 	const X509 *certificate = SSL_CTX_get0_certificate(context);
 
-	if (until_s(X509_get0_notAfter(certificate)) <= 0)
+	if (trust_until_s(X509_get0_notAfter(certificate)) <= 0)
 		return "the certificate has expired";
-	if (until_s(X509_get0_notBefore(certificate)) > 0)
+	if (trust_until_s(X509_get0_notBefore(certificate)) > 0)
 		return "the certificate is not valid yet";
 	return NULL;
 }
@@ -358,7 +350,7 @@ int64_t tls_client_expires_s(const SSL *session)
 	int64_t least_s = sk_X509_num(chain) > 0 ? INT64_MAX : 0;
 
 	for (int i = 0; i < sk_X509_num(chain); i++) {
-		int64_t one_s = until_s(X509_get0_notAfter(sk_X509_value(chain, i)));
+		int64_t one_s = trust_until_s(X509_get0_notAfter(sk_X509_value(chain, i)));
 
 		least_s = one_s < least_s ? one_s : least_s;
 	}
@@ -367,7 +359,7 @@ int64_t tls_client_expires_s(const SSL *session)
 
 int64_t tls_expires_s(const struct tls *tls)
 {
-	return until_s(X509_get0_notAfter(SSL_CTX_get0_certificate(tls->context)));
+	return trust_until_s(X509_get0_notAfter(SSL_CTX_get0_certificate(tls->context)));
 }
 
 const char *tls_trouble(const struct tls *tls)

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "ctl/doctor/vitals.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -160,18 +161,6 @@ static const struct {
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 /* The replies: the types first. */
 enum { AT_COUPON = KEYS, AT_USERS, AT_OUTBOX, AT_SEEN, AT_KNOWN, AT_DEAD, AT_TIME, AT_KEEPER, ALL };
-
-/* Whether a holder of the keeper's lock, a field KIND:TOKEN, has a lease that has not ended. */
-static int keeper_holds(const redisReply *lock, int64_t now_ms)
-{
-	if (lock->type != REDIS_REPLY_ARRAY)
-		return 0;
-	for (size_t i = 0; i + 1 < lock->elements; i += 2)
-		if (strchr(lock->element[i]->str, ':') &&
-		    strtoll(lock->element[i + 1]->str, NULL, 10) > now_ms)
-			return 1;
-	return 0;
-}
 
 void cut_read(const struct pass *pass, struct cut *cut, struct generations *generations, int report)
 {

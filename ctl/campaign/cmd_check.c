@@ -2,10 +2,10 @@
  * couponctl check: whether a campaign is ready to open. The command checks what is needed when the
  * users come, and changes nothing.
  */
-#include "common/clock.h"
+#include "common/log/log.h"
 #include "common/message/json.h"
-#include "common/program/weak_settings.h"
 #include "coupon/redis_coupon.h"
+#include "ctl/doctor/vitals.h"
 #include "ctl/output.h"
 #include "ctl/rabbit.h"
 #include "ctl/store.h"
@@ -14,9 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-#define CLOCKS_DIFFER_MS 500 /* more than people notice */
-#define CLOCK_TRIES 3        /* the fastest answer counts */
 
 struct readiness {
 	struct ctl *ctl;
@@ -101,50 +98,27 @@ static void redis_check(struct readiness *ready)
 static void durability_check(struct readiness *ready)
 {
 	PGresult *rows = db_ask(ready->db, sql_query_durability);
-	int has_sentinels = redis_url_has_sentinels(ready->ctl->config.redis_url);
-	const char *setting;
 
-	for (int i = 0; (setting = durability_redis_setting(i, has_sentinels)); i++) {
-		const char *get[] = { "CONFIG", "GET", setting };
-		redisReply *reply = redis_client_call(ready->redis, 3, get);
-
-		if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
-			durability_tell(&ready->durability, setting, reply->element[1]->str);
-		else
-			durability_unknown(&ready->durability, DURABILITY_REDIS,
-					   reply ? "CONFIG GET returns nothing"
-						 : redis_client_error(ready->redis));
-		store_redis_check(ready->redis, redis_client_is_open(ready->redis));
-		freeReplyObject(reply);
-	}
-	for (int row = 0; row < PQntuples(rows); row++)
-		durability_tell(&ready->durability, column_text(rows, row, "name"),
-				column_text(rows, row, "setting"));
+	vitals_redis_settings(ready->redis, redis_url_has_sentinels(ready->ctl->config.redis_url),
+			      &ready->durability);
+	store_redis_check(ready->redis, redis_client_is_open(ready->redis));
+	vitals_postgresql_settings(rows, &ready->durability);
 	durability_warnings(&ready->durability, ready->reasons);
 	ready->warnings_n = ready->durability.unknown[DURABILITY_REDIS];
 	PQclear(rows);
 	verdict_add(ready, "durability");
 }
 
-/* How far a clock is ahead of this machine's, by the fastest of several answers. */
 static int64_t clock_ahead_ms(struct readiness *ready, int is_redis)
 {
-	int64_t ahead_ms = 0, least_ms = INT64_MAX;
+	int64_t ahead_ms;
+	int rc = is_redis ? vitals_clock_ahead(ready->redis, NULL, &ahead_ms)
+			  : vitals_clock_ahead(NULL, ready->db, &ahead_ms);
 
-	for (int i = 0; i < CLOCK_TRIES; i++) {
-		int64_t before_ms = clock_wall_ms(), ms, after_ms;
-
-		if (is_redis)
-			store_redis_check(ready->redis,
-					  redis_client_time_ms(ready->redis, &ms) == 0);
-		else
-			ms = db_value(ready->db, sql_query_clock);
-		after_ms = clock_wall_ms();
-		if (after_ms - before_ms >= least_ms)
-			continue;
-		least_ms = after_ms - before_ms;
-		ahead_ms = ms - (before_ms + after_ms) / 2;
-	}
+	if (is_redis)
+		store_redis_check(ready->redis, rc == 0);
+	else if (rc)
+		log_fatal_as(CTL_AWAY, "PostgreSQL: %s", db_error(ready->db));
 	return ahead_ms;
 }
 

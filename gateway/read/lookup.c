@@ -4,6 +4,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log/log.h"
+#include "common/program/program.h"
 #include "common/program/weak_settings.h"
 #include "common/serve/loop.h"
 #include "gateway/metrics.h"
@@ -25,7 +26,7 @@ static const struct lookup_profile {
 	enum metric up, sent, failed, refused;
 } profiles[] = {
 	[LOOKUP_DECIDING] = {
-		.application_name = "coupon-gateway",
+		.application_name = "coupon-gateway " PROGRAM_VERSION,
 		.ready_event = "database_ready",
 		.lost_event = "database_lost",
 		.refused_event = "lookup_failed",

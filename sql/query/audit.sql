@@ -237,7 +237,7 @@ FROM (
 ) AS session
 WHERE (name LIKE 'coupon-worker%' AND state <> 'idle'
 		AND xact_start < clock_timestamp() - interval '1 second')
-	OR (name = 'coupon-worker put off'
+	OR (name LIKE 'coupon-worker put off%'
 		AND (state <> 'idle' OR state_change > clock_timestamp() - interval '5 seconds'))
 
 -- rush_rejections: The rejected receives of some users, each of one coupon, unordered; ord is the

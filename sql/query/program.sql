@@ -48,6 +48,50 @@ FROM (SELECT CASE WHEN pg_is_in_recovery() THEN NULL
 	WHEN $1::text = '' THEN pg_current_wal_flush_lsn() ELSE $1::text::pg_lsn END AS position
 	OFFSET 0) AS p
 
+-- doctor_server: How many sessions of clients there are and may be; where the data is, NULL for a
+-- role that may not see it; and settings of roles of workers that weaken COMMIT.
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
+		AS sessions_num,
+	current_setting('max_connections')::bigint
+		- current_setting('superuser_reserved_connections')::bigint AS sessions_max,
+	(SELECT setting FROM pg_settings WHERE name = 'data_directory') AS folder,
+	(SELECT string_agg(r.rolname || ' has ' || s.setting, ', ' ORDER BY r.rolname)
+	FROM pg_db_role_setting AS d
+		CROSS JOIN unnest(d.setconfig) AS s (setting)
+		JOIN pg_roles AS r ON r.oid = d.setrole
+	WHERE s.setting = 'synchronous_commit=off'
+		AND d.setdatabase IN (0, (SELECT oid FROM pg_database
+			WHERE datname = current_database()))
+		AND pg_has_role(r.oid, 'couponmq_worker', 'member')) AS weak
+
+-- doctor_logins: The logins with which programs are connected to this database, and this session's:
+-- the program, the versions that the names of its sessions have, and what the login may do.
+SELECT s.program, s.login, string_agg(DISTINCT s.version, ', ') AS versions,
+	r.rolsuper OR pg_has_role(r.oid, t.relowner, 'member') AS is_owner,
+	pg_has_role(r.oid, 'couponmq_gateway', 'member') AS gateway,
+	pg_has_role(r.oid, 'couponmq_worker', 'member') AS worker,
+	pg_has_role(r.oid, 'couponmq_operator', 'member') AS operator
+FROM (
+	SELECT CASE WHEN pid = pg_backend_pid() OR application_name LIKE 'coupon-admin%'
+			THEN 'operator'
+		WHEN application_name LIKE 'coupon-gateway%' THEN 'gateway'
+		WHEN application_name LIKE 'coupon-worker%'
+			OR application_name IN ('coupon-keeper', 'coupon-relay', 'coupon-webhooks')
+			THEN 'worker' END AS program,
+		usename AS login, usesysid,
+		substring(application_name FROM ' ([0-9]+[.][0-9]+[^ ]*)$') AS version
+	FROM pg_stat_activity
+	WHERE datname = current_database()
+) AS s JOIN pg_roles AS r ON r.oid = s.usesysid
+	JOIN pg_class AS t ON t.oid = 'public.coupon'::regclass
+WHERE s.program IS NOT NULL
+GROUP BY s.program, s.login, r.oid, r.rolsuper, t.relowner
+ORDER BY array_position(ARRAY['gateway', 'worker', 'operator'], s.program), s.login
+
+-- doctor_sync: A COMMIT that the disk must have, and that changes nothing: a message in the WAL,
+-- which nobody reads.
+SELECT pg_logical_emit_message(true, 'couponctl doctor', '')
+
 -- durability: The settings of this session that common/program/weak_settings.c checks.
 SELECT name, setting
 FROM pg_settings

@@ -416,7 +416,7 @@ def backends(admin):
     def running():
         return admin.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'coupon-gateway' AND state = 'active'"
+            " AND application_name LIKE 'coupon-gateway %' AND state = 'active'"
             " AND query LIKE '%AS r (coupon_id, user_id, ord)%'"
         ).fetchone()[0]
 

@@ -240,10 +240,10 @@ def test_a_look_up_on_a_standby(rough, rough_coupon, standby, gateway_make):
 
 
 SESSIONS = {
-    "settle": "coupon-worker",
-    "use": "coupon-worker uses",
+    "settle": "coupon-worker 0%",
+    "use": "coupon-worker uses%",
     "keeper": "coupon-keeper",
-    "look-up": "coupon-gateway",
+    "look-up": "coupon-gateway 0%",
     "couponctl": "couponctl",
 }
 

@@ -1,6 +1,7 @@
 """TLS to the stores: over it all works, what is not verified is refused and told, and a store on
 another machine without it is warned about."""
 
+import json
 import os
 import re
 import shutil
@@ -237,6 +238,30 @@ def test_a_wrong_certificate_is_refused_until_it_is_mended(
     wait_until(gateway.ready)
     wait_until(worker.ready)
     issues(tls_stack, gateway)
+
+
+def test_the_days_of_what_the_stores_present(tls_stack, tls_stores, has_rediss):
+    """couponctl doctor: 5 are few, and one that has expired is named although nobody connects."""
+    names = ("DNS:localhost", "IP:127.0.0.1")
+    expired = tls_stores.authority.issue(*names, days=-1)
+    few = tls_stores.authority.issue(*names, days=5)
+    settings = settings_of(tls_stores, "operator", has_rediss)
+
+    def state_of(store):
+        told = run(tls_stack, "couponctl", "doctor", "--json", **settings).stdout
+        found = (json.loads(line) for line in told.splitlines())
+        return {one["state"] for one in found if one["name"] == f"{store}.certificate"}
+
+    for store in STORES if has_rediss else STORES[:2]:
+        assert state_of(store) == {"ok"}, store
+        try:
+            tls_stores.show(store, few)
+            wait_until(lambda store=store: state_of(store) == {"warning"})
+            if store != "postgresql":  # without a session its certificate is not seen
+                tls_stores.show(store, expired)
+                wait_until(lambda store=store: state_of(store) == {"wrong"})
+        finally:
+            tls_stores.show(store, tls_stores.good)
 
 
 def test_a_certificate_that_is_replaced_counts_from_the_next_connection(

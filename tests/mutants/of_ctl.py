@@ -4,6 +4,7 @@ from mutant import mutant
 
 DISTRIBUTE = "tests/e2e/test_e2e_distribute.py::"
 IMPORT = "tests/e2e/test_e2e_codes_import.py::"
+DOCTOR = "tests/e2e/test_e2e_doctor.py::"
 
 MUTANTS = [
     mutant(
@@ -134,5 +135,37 @@ MUTANTS = [
         "\treturn is_one;\n",
         "\treturn is_one >= 0;\n",
         "tests/e2e/test_e2e_recover.py::test_uses_come_back",
+    ),
+    mutant(
+        "operators",
+        "the weak setting that is wrong",
+        "ctl/doctor/look_redis.c",
+        "one.is_weak ? HEALTH_WRONG",
+        "0 * one.is_weak ? HEALTH_WRONG",
+        DOCTOR + "test_a_setting_of_redis",
+    ),
+    mutant(
+        "operators",
+        "the setting that is not shown, and is not ok",
+        "ctl/doctor/look_redis.c",
+        "\t\telse if (durability->is_acknowledged)\n",
+        "\t\telse if (durability->is_acknowledged || 1)\n",
+        DOCTOR + "test_rights_that_lack_in_redis",
+    ),
+    mutant(
+        "operators",
+        "the login with the rights of other programs",
+        "ctl/doctor/look_postgresql.c",
+        "} else if (more_n > 0 &&",
+        "} else if (0 * more_n > 0 &&",
+        DOCTOR + "test_a_program_with_too_many_rights",
+    ),
+    mutant(
+        "operators",
+        "the exit status of a store that is away",
+        "ctl/doctor/cmd_doctor.c",
+        "return doctor.away_n > 0",
+        "return 0 * doctor.away_n > 0",
+        DOCTOR + "test_a_store_is_away",
     ),
 ]

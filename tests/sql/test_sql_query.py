@@ -17,7 +17,6 @@ OWNER_ONLY = {
     "migration_init",
     "migration_record",
     "function_init",
-    "function_state",
     "function_record",
     "roles_record",
     "installation_new",
