@@ -233,7 +233,7 @@ $(SHARED_DIR)/gen/embed.o: $(PLAIN_DIR)/gen/embed.c
 	@mkdir -p $(@D)
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fdata-sections -c -o $@ $<
 $(SHARED_DIR)/libcommon.a: $(call shared_objects,common/*.c common/log/*.c common/message/*.c \
-	common/postgres/*.c common/redis/*.c) $(SHARED_DIR)/gen/embed.o
+	common/postgres/*.c common/program/key_file.c common/redis/*.c) $(SHARED_DIR)/gen/embed.o
 	@rm -f $@ && $(AR) qcs $@ $^
 $(LOCK_LIBRARY): $(call shared_objects,lock/*.c) $(SHARED_DIR)/libcommon.a lock/lock.map
 	@printf '  LD %s\n' $@
