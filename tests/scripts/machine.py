@@ -223,8 +223,8 @@ class Unit:
             with open("/var/log/rabbitmq/out", "ab") as log:
                 subprocess.Popen(["rabbitmq-server"], stdin=subprocess.DEVNULL, stdout=log,
                                  stderr=log, start_new_session=True, cwd="/")  # fmt: skip
-            subprocess.run(["rabbitmqctl", "-q", "await_startup"], check=True,
-                           stdout=subprocess.DEVNULL)  # fmt: skip
+            words = ["rabbitmqctl", "-q", "await_startup"]
+            wait_for(self.name, lambda: subprocess.run(words, capture_output=True).returncode == 0)
         elif self.kind == "redis-server":
             self.redis_start()
         else:
