@@ -25,7 +25,7 @@
 
 #include <cjson/cJSON.h>
 
-/* Of the sentences of an answer. Beyond it the earlier ones are left out, and counted. */
+/* The size of the sentences of an answer. Beyond it the earlier ones are left out, and counted. */
 #define API_SENTENCES_BYTES 65536
 
 /* At the start of the process: from now on it prints nothing but the answer, when it ends. */

@@ -283,7 +283,7 @@ void config_fill(struct config *config, enum config_program program)
 			*number_at(config, &settings[i]) = settings[i].number;
 
 	if (settings[folder].programs & (int)program) {
-		/* Of this setting alone an empty variable is a value: no folder. */
+		/* An empty variable is a value of this setting alone: no folder. */
 		if (!flags[folder].value)
 			flags[folder].value = getenv(settings[folder].env);
 		if (setting_read(config, &settings[folder], files) == FROM_CALLER &&

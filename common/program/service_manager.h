@@ -38,7 +38,7 @@ void service_listeners_take(struct service_listener *listeners, size_t n);
 
 #define SERVICE_ERROR_SIZE 320
 
-/* The same with these sockets. 0, or -1 with a sentence. */
+/* Takes these sockets likewise. 0, or -1 with a sentence. */
 int service_listeners_match(struct service_listener *listeners, size_t n, const int *fds,
 			    char *const names[], size_t fds_n, char error[SERVICE_ERROR_SIZE]);
 
@@ -93,7 +93,7 @@ int service_loop_is_ready(size_t loop);   /* as it has said last */
 /* It is loading its files again, because of SIGHUP; and it has. After READY=1. Any thread. */
 void service_reloading(void);
 void service_reloaded(void);
-/* The same of another loop, which has loaded them `n` times. */
+/* Another loop has loaded them `n` times. */
 void service_loop_reloaded(size_t loop);
 unsigned service_loop_reloads(size_t loop);
 

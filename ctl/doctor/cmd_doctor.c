@@ -385,7 +385,7 @@ static int doctor_run(struct ctl *ctl)
 const struct command doctor_command = {
 	.name = "doctor",
 	.run = doctor_run,
-	.summary = "look for what is wrong in the stores, this machine and the programs",
+	.summary = "look for what is wrong in stores, machine and programs",
 	.detail = "Prints a line for each thing that the promises or a rush need: ok, warning, "
 		  "wrong,\n"
 		  "or unknown with the reason, and what mends it. Nothing is changed: only a few\n"

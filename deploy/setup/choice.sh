@@ -139,7 +139,7 @@ secrets() {
 		! is_local postgresql || echo "$program-postgresql-url 640 couponmq" \
 			"postgresql://couponmq_$program:RANDOM@127.0.0.1:$PORT_POSTGRESQL/$NAME"
 	done
-	# Of people, and of couponctl migrate as root: for no program that runs.
+	# For people, and for couponctl migrate as root: for no program that runs.
 	if is_local redis; then
 		echo "default-redis-url 600 root redis://default:RANDOM@127.0.0.1:$PORT_REDIS/0"
 	else

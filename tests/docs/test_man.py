@@ -134,7 +134,7 @@ LINES = [
     ("couponctl list --redis-u", "--redis-url="),
     ("couponctl list --", "--after= --count= --json --help"),
     ("couponctl show 7 --cu", "--curve"),
-    ("couponctl --help set", "settings"),
+    ("couponctl --help set", "settings setup"),
     ("couponctl dead requeue --a", "--all --adopt"),
     ("couponctl codes import 7 FOLDER/th", "FOLDER/the file"),
     ("couponctl issue --coupon ", ""),

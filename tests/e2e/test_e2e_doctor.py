@@ -69,7 +69,7 @@ class Lines:
         return [one for one in self.all if one["name"] == name]
 
     def state(self, name):
-        """Of the only line with this name, or of the worst."""
+        """The state of the only line with this name, or of the worst."""
         found = {one["state"] for one in self.of(name)}
         return next((one for one in ("wrong", "warning", "unknown", "ok") if one in found), None)
 
@@ -535,7 +535,7 @@ def test_what_only_the_management_api_tells(rough):
 
 
 def test_descriptors_of_a_gateway(rough):
-    """Of all that run on this machine, the one with the lowest limit: others may run as well."""
+    """The one of all that run on this machine with the lowest limit: others may run as well."""
     gateway = gateway_process(rough, "gateway-few", descriptors_max=150)
     try:
         line = Lines(rough).bad("machine.descriptors")

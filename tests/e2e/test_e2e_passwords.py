@@ -144,7 +144,7 @@ def test_an_operator_types_no_url(tools):
 
 
 def test_the_key_of_a_client_from_a_file(tools, gateway_make, tmp_path):
-    """Of couponctl and coupon-rush, for a gateway that asks for keys."""
+    """The key of couponctl and coupon-rush, for a gateway that asks for keys."""
     gateway = gateway_make(tools.stack, COUPON_AUTH="required")
     coupon = tools.ctl("create", "--name", "keys", "--total", "10")
     tools.ctl("publish", coupon)

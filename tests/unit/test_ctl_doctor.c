@@ -36,7 +36,7 @@ static char *end(void)
 	return text;
 }
 
-/* That one line was printed, with this state, and with a reason and a mend unless it is ok. */
+/* Asserts one printed line, with this state, and with a reason and a mend unless it is ok. */
 static void assert_line(const char *state)
 {
 	char *printed = end();
