@@ -596,8 +596,11 @@ static void exchange_reply(void *context, uint32_t i, const struct client_reply 
 
 	(void)i;
 	(void)reply;
-	if (!exchange->reply)
-		exchange->reply = checked(strndup(line, len));
+	if (exchange->reply)
+		return;
+	exchange->reply = checked(malloc(len + 1));
+	memcpy(exchange->reply, line, len); /* a line has no NUL at its end */
+	exchange->reply[len] = '\0';
 }
 
 char *gateway_exchange(const struct config *config, const char *request, int away, int unanswered)

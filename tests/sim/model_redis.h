@@ -271,9 +271,9 @@ static void redis_issue(struct redis_call *call)
 	for (size_t i = 0; i < coupon->outbox_n; i++)
 		sim_check(!ulid_same(&coupon->outbox[i].batch, &call->batch),
 			  "P7: a call ran twice");
-	coupon->outbox[coupon->outbox_n++] = (struct outbox_entry){
-		call->batch, strndup(call->body, reply->body_len), reply->body_len, redis_now_ms()
-	};
+	coupon->outbox[coupon->outbox_n++] =
+		(struct outbox_entry){ call->batch, bytes_copy(call->body, reply->body_len),
+				       reply->body_len, redis_now_ms() };
 }
 
 /* restore.lua; 0, or -1: Redis does not have the coupon. */
@@ -291,7 +291,7 @@ static int redis_restore(int64_t id, const struct copy *message)
 			return 0;
 	assert_true(coupon->outbox_n < OUTBOX_MAX);
 	coupon->outbox[coupon->outbox_n++] =
-		(struct outbox_entry){ message->batch, strndup(message->body, message->body_len),
+		(struct outbox_entry){ message->batch, bytes_copy(message->body, message->body_len),
 				       message->body_len, redis_now_ms() };
 	return 0;
 }

@@ -217,9 +217,10 @@ static void port_write(void *context, struct copies_coupon *asked, int64_t coupo
 	(void)context;
 	copy->is_told = 1;
 	for (; copy->n < n; copy->n++) {
-		copy->messages[copy->n] = *messages[copy->n];
-		copy->messages[copy->n].body = strndup(messages[copy->n]->body,
-						       messages[copy->n]->body_len);
+		const struct copy *message = messages[copy->n];
+
+		copy->messages[copy->n] = *message;
+		copy->messages[copy->n].body = bytes_copy(message->body, message->body_len);
 	}
 }
 

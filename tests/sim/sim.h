@@ -43,6 +43,15 @@ static const char *const fault_names[FAULT_COUNT] = {
 	"lookup",       "outcome_lost", "dead",       "removal",
 };
 
+/* A body is no string, with a NUL at its end. To be freed. */
+static inline char *bytes_copy(const char *bytes, size_t len)
+{
+	char *copy = malloc(len);
+
+	assert_non_null(copy);
+	return memcpy(copy, bytes, len);
+}
+
 typedef void event_fn(void *context, uint64_t a, uint64_t b);
 
 struct event {
