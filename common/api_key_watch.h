@@ -6,7 +6,7 @@
  *	key_look_begin ─▶ VERSION ─┬─(another)─▶ ALL ─┐
  *	                           └─(known, none)────┴─▶ ROWS, pages ─▶ NOTHING: it has ended
  *
- * Of each record the higher version counts (common/api_keys.h). A store that is behind what is
+ * The higher version of each record counts (common/api_keys.h). A store that is behind what is
  * known, because it was put back or has lost its data, tells nothing final.
  */
 #pragma once

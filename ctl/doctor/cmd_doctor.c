@@ -1,7 +1,9 @@
 /* couponctl doctor (see doctor.h): the form of a line, and what the stores have in common. */
+#include "common/array.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/message/json.h"
+#include "common/program/weak_settings.h"
 #include "common/resolving.h"
 #include "common/trust.h"
 #include "ctl/ctl.h"
@@ -151,13 +153,6 @@ void version_say(struct doctor *doctor, const char *name, const char *version)
 	doctor_unknown(doctor, name, NULL, "it does not state a version that is known");
 }
 
-static int compare_us(const void *a, const void *b)
-{
-	int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-
-	return one < other ? -1 : one > other;
-}
-
 void time_say(struct doctor *doctor, const struct timed *timed)
 {
 	int64_t us[TIMES_MAX], median;
@@ -180,7 +175,7 @@ void time_say(struct doctor *doctor, const struct timed *timed)
 		}
 		us[i] = clock_monotonic_us() - begun_us;
 	}
-	qsort(us, (size_t)timed->n, sizeof(us[0]), compare_us);
+	qsort(us, (size_t)timed->n, sizeof(us[0]), number_compare);
 	median = us[timed->n / 2];
 	doctor_say(doctor,
 		   &(struct sign){ .name = timed->name,
@@ -192,6 +187,18 @@ void time_say(struct doctor *doctor, const struct timed *timed)
 				   .mend = timed->mend },
 		   "%lld.%03lld ms, median of %d", (long long)(median / 1000),
 		   (long long)(median % 1000), timed->n);
+}
+
+void durability_say(struct doctor *doctor, const char *name, const struct durability_setting *one,
+		    const char *mend)
+{
+	doctor_say(doctor,
+		   &(struct sign){ .name = name,
+				   .health = one->is_weak ? HEALTH_WRONG : HEALTH_OK,
+				   .wanted = one->wanted,
+				   .why = one->lost,
+				   .mend = mend },
+		   "%s", one->value);
 }
 
 void clock_say(struct doctor *doctor, const char *name, int64_t ahead_ms)

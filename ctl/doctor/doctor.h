@@ -71,6 +71,10 @@ void clock_say(struct doctor *doctor, const char *name, int64_t ahead_ms);
 /* Prints how many of a number are used; many are warned about. */
 void share_say(struct doctor *doctor, const char *name, int64_t used, int64_t most, const char *why,
 	       const char *mend);
+/* Prints a setting that the service shows. */
+struct durability_setting;
+void durability_say(struct doctor *doctor, const char *name, const struct durability_setting *one,
+		    const char *mend);
 /* Prints the space of the disk that has the folder. */
 void disk_say(struct doctor *doctor, const char *name, const char *folder);
 /* Prints the days of one certificate. `of` is what has it. */

@@ -49,13 +49,7 @@ static int settings_say(struct doctor *doctor)
 			 one.name, one.wanted);
 		is_synced &= *one.value && !one.is_weak;
 		if (*one.value)
-			doctor_say(doctor,
-				   &(struct sign){ .name = name,
-						   .health = one.is_weak ? HEALTH_WRONG : HEALTH_OK,
-						   .wanted = one.wanted,
-						   .why = one.lost,
-						   .mend = mend },
-				   "%s", one.value);
+			durability_say(doctor, name, &one, mend);
 		else
 			doctor_unknown(doctor, name, NULL, "%s", db_error(doctor->db));
 	}

@@ -67,13 +67,7 @@ static void settings_say(struct doctor *doctor, struct durability *durability)
 			 "redis-cli CONFIG SET %s %s && redis-cli CONFIG REWRITE", one.name,
 			 one.wanted);
 		if (*one.value)
-			doctor_say(doctor,
-				   &(struct sign){ .name = name,
-						   .health = one.is_weak ? HEALTH_WRONG : HEALTH_OK,
-						   .wanted = one.wanted,
-						   .why = one.lost,
-						   .mend = mend },
-				   "%s", one.value);
+			durability_say(doctor, name, &one, mend);
 		else if (durability->is_acknowledged)
 			doctor_say(doctor, &(struct sign){ .name = name, .wanted = one.wanted },
 				   "not shown, and acknowledged by COUPON_REDIS_DURABILITY");

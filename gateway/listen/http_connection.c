@@ -116,6 +116,7 @@ static void reply_sent(struct http_connection *connection)
 	if (connection->is_refused && connection->base.arrival.room == ROOM_FREE &&
 	    !intake_is_stopped(connection->http->intake)) {
 		state_set(connection, HTTP_LINGERING);
+		http_request_free(&connection->request, 0); /* it is no longer counted */
 		stream_end(&connection->base.arrival.stream);
 		event_add(connection->base.readable, NULL);
 		return;
