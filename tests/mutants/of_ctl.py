@@ -139,9 +139,9 @@ MUTANTS = [
     mutant(
         "operators",
         "the weak setting that is wrong",
-        "ctl/doctor/look_redis.c",
-        "one.is_weak ? HEALTH_WRONG",
-        "0 * one.is_weak ? HEALTH_WRONG",
+        "ctl/doctor/cmd_doctor.c",
+        "one->is_weak ? HEALTH_WRONG",
+        "0 * one->is_weak ? HEALTH_WRONG",
         DOCTOR + "test_a_setting_of_redis",
     ),
     mutant(
