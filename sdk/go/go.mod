@@ -1,0 +1,3 @@
+module couponmq
+
+go 1.19

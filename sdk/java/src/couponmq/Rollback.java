@@ -1,0 +1,12 @@
+package couponmq;
+
+/** Takes a use back: the order is cancelled after it has used the receives. */
+public final class Rollback extends OfOrder<Rollback> {
+    private Rollback(String order) { super(order); }
+
+    /** Of this order. */
+    public static Rollback of(String order) { return new Rollback(order); }
+
+    /** Why, for the history. */
+    public Rollback reason(String reason) { return with("reason", reason); }
+}

@@ -1,0 +1,2 @@
+/** A client of the gateway of couponmq, for servers. */
+package couponmq;
