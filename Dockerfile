@@ -1,11 +1,10 @@
 # The programs in one image: coupon-gateway, coupon-worker, coupon-admin, couponctl, coupon-rush.
-# The names of the libraries differ between releases of Debian: the second stage installs those that
-# the first found.
-ARG DEBIAN=trixie
-FROM debian:${DEBIAN}-slim AS builder
+# docs/compose.md, "The image".
+ARG COUPON_DEBIAN=trixie
+FROM debian:${COUPON_DEBIAN}-slim AS builder
 RUN apt-get update \
 	&& DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-		build-essential pkg-config postgresql-client \
+		build-essential ca-certificates pkg-config \
 		libcjson-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev \
 		libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev \
 		libsystemd-dev uthash-dev \
@@ -13,29 +12,47 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN make build BUILD_DIR=build \
-	&& install -D -s -t /out build/coupon-gateway build/coupon-worker build/coupon-admin \
-		build/couponctl build/coupon-rush \
-		/usr/lib/postgresql/*/bin/psql \
-	&& install -m 755 scripts/compose-migrate.sh /out/couponmq-migrate \
-	&& install -m 755 scripts/compose-health.sh /out/couponmq-health
-RUN ldd /out/coupon-gateway /out/coupon-worker /out/coupon-admin /out/couponctl \
-		/out/coupon-rush /out/psql \
-	| sed -n 's|.* => .*/\([^/ ]*/[^/ ]*\) (.*|*/\1|p' | sort -u | xargs dpkg-query -S \
-	| sed -n 's|^\([^ ]*\):[^ ]*: .*|\1|p' | sort -u >/libraries
-
-FROM debian:${DEBIAN}-slim
-COPY --from=builder /libraries /libraries
-RUN apt-get update \
-	&& DEBIAN_FRONTEND=noninteractive xargs apt-get install -y --no-install-recommends \
-		ca-certificates openssl </libraries \
-	&& rm -rf /var/lib/apt/lists/* \
-	&& groupadd --gid 7411 couponmq \
-	&& useradd --uid 7411 --gid couponmq --no-create-home --home-dir /nonexistent \
-		--shell /usr/sbin/nologin couponmq
-COPY --from=builder /out/ /usr/local/bin/
-# A library that is missing above is found here and not at the first start.
-RUN for program in coupon-gateway coupon-worker coupon-admin couponctl coupon-rush psql; do \
-		! ldd /usr/local/bin/$program | grep 'not found' || exit 1; \
+	&& install -D -s -t /image/usr/local/bin build/coupon-gateway build/coupon-worker \
+		build/coupon-admin build/couponctl build/coupon-rush
+# Their libraries, and one that the C library loads to end a thread; of the packages that have these
+# the description, by which scanners know them, and the licence.
+RUN ldd /image/usr/local/bin/* | grep -o '/[^ ]*\.so[^ ]*' | sort -u >/libraries \
+	&& ls /lib/*/libgcc_s.so.1 >>/libraries \
+	&& xargs cp -L --parents -t /image </libraries \
+	&& mkdir -p /image/var/lib/dpkg/status.d \
+	&& sed 's|.*/\([^/]*/[^/]*\)$|*/\1|' /libraries | xargs dpkg-query -S \
+		| sed -n 's|^\([^ ]*\):[^ ]*: .*|\1|p' | sort -u | while read -r package; do \
+			dpkg-query -s "$package" >"/image/var/lib/dpkg/status.d/$package" || exit; \
+			licence=/usr/share/doc/$package/copyright; \
+			[ ! -e "$licence" ] || cp -L --parents -t /image "$licence" || exit; \
+		done
+# The CA certificates, where OpenSSL looks for them, and what else the C library reads.
+RUN cd /image && mkdir -p etc/ssl/certs usr/lib/ssl \
+	&& cp /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ \
+	&& ln -s /etc/ssl/certs/ca-certificates.crt usr/lib/ssl/cert.pem \
+	&& cp /etc/debian_version /etc/os-release etc/ \
+	&& echo 'hosts: files dns' >etc/nsswitch.conf \
+	&& echo 'couponmq:x:7411:7411::/nonexistent:/usr/sbin/nologin' >etc/passwd \
+	&& echo 'couponmq:x:7411:' >etc/group
+# A library that is missing is found here and not at the first start.
+RUN for program in /image/usr/local/bin/*; do \
+		chroot /image "${program#/image}" --version || exit 1; \
 	done
+
+FROM scratch
+ARG VERSION=0.9.0-dev
+ARG REVISION
+LABEL org.opencontainers.image.title=couponmq \
+	org.opencontainers.image.description="Issues coupons under a rush: \
+coupon-gateway, coupon-worker, coupon-admin, couponctl, coupon-rush" \
+	org.opencontainers.image.licenses=MIT \
+	org.opencontainers.image.version=$VERSION \
+	org.opencontainers.image.revision=$REVISION
+COPY --from=builder /image/ /
+ENV PATH=/usr/local/bin
 USER 7411:7411
+# A container is healthy while its service is ready. Process 1 is the service: its own program asks
+# it, with the settings that are variables of the container. An engine shows the state, and restarts
+# nothing because of it.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/proc/1/exe", "--ready"]
 CMD ["coupon-gateway"]

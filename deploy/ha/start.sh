@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # In a container of docker-compose.ha.yml, with this folder's parent as /etc/couponmq: start.sh
-# redis|sentinel|rabbitmq|etcd|patroni|haproxy. The working directory is that of its data.
+# redis|sentinel|rabbitmq|etcd|patroni|database|haproxy. The working directory is that of its data.
 set -euo pipefail
 umask 077
 
@@ -86,11 +86,32 @@ patroni_start() {
 	exec patroni patroni.yml
 }
 
+# Nobody else makes the database under Patroni. Where that has just started, no server leads; and a
+# standby that does not have the database yet would be asked for it before the primary.
+database_start() {
+	local deadline=$((SECONDS + 120))
+	export PGHOST=$NETWORK.15,$NETWORK.25,$NETWORK.35 PGTARGETSESSIONATTRS=read-write
+	export PGUSER=$SUPERUSER PGCONNECT_TIMEOUT=5
+	until psql -X -q -v ON_ERROR_STOP=1 postgres <<-'SQL' && psql -X -q couponmq </dev/null
+		SELECT 'CREATE DATABASE couponmq'
+		WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'couponmq') \gexec
+	SQL
+	do
+		[[ $SECONDS -lt $deadline ]] || exit 1
+		sleep 1
+	done
+}
+
+# CA: the file by which the gateways, which then have TLS, are verified when they are checked.
 haproxy_start() {
-	sed -e "s/10\.2\.0\.\([123]\):/$NETWORK.\16:/" -e '/^    \(user\|group\|maxconn\) /d' \
-		-e "s|/run/haproxy/|$PWD/|" -e 's|log /dev/log|log stdout format raw|' \
+	local secured=()
+	[[ -z ${CA:-} ]] ||
+		secured=(-e "s|# \(default-server check-ssl .* ca-file\) .*|\1 $CA|")
+	sed "${secured[@]}" -e "s/10\.2\.0\.\([123]\):/$NETWORK.\16:/" \
+		-e '/^    \(user\|group\|maxconn\) /d' -e "s|/run/haproxy/|$PWD/|" \
+		-e 's|log /dev/log|log stdout format raw|' \
 		/etc/couponmq/haproxy.cfg >haproxy.cfg
 	exec haproxy -db -f haproxy.cfg
 }
 
-"${1:?is redis, sentinel, rabbitmq, etcd, patroni or haproxy}_start"
+"${1:?is redis, sentinel, rabbitmq, etcd, patroni, database or haproxy}_start"

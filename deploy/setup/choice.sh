@@ -24,12 +24,12 @@ redis_port_find() {
 postgresql_port_find() {
 	PORT_POSTGRESQL=$(pg_lsclusters --no-header | awk '{ print $3 }')
 	[[ -n $PORT_POSTGRESQL ]] ||
-		die "PostgreSQL has no cluster on this machine; make one: pg_createcluster" \
-			"VERSION main --start"
+		die "PostgreSQL has no cluster on this machine; create one with" \
+			"pg_createcluster VERSION main --start"
 	[[ $PORT_POSTGRESQL == *$'\n'* ]] || return 0
 	grep -qx 5432 <<<"$PORT_POSTGRESQL" ||
-		die "PostgreSQL has several clusters, none of them on port 5432: give" \
-			"--database-url and --database-admin-url"
+		die "PostgreSQL has several clusters, none of them on port 5432: name a database" \
+			"by --database-url and --database-admin-url"
 	PORT_POSTGRESQL=5432
 }
 
@@ -54,19 +54,24 @@ choose() {
 }
 
 choices_read() {
-	local missing=()
+	local missing=() valkey=''
 	choose redis REDIS_URL
 	choose rabbitmq AMQP_URL
 	choose postgresql DATABASE_URL
 
-	! is_local redis || [[ -e /usr/bin/redis-server && -e /usr/bin/redis-cli ]] ||
+	if is_local redis && ! [[ -x /usr/bin/redis-server && -x /usr/bin/redis-cli ]]; then
 		missing+=(redis-server)
+		! command -v valkey-server >/dev/null ||
+			valkey=". Valkey is installed: setup does not configure it. To use it, \
+configure it as docs/operations.md says under \"What the services must be set to\", and give \
+--redis-url redis://USER:PASSWORD@127.0.0.1:6379/0"
+	fi
 	! is_local rabbitmq || [[ -e /usr/sbin/rabbitmqctl ]] || missing+=(rabbitmq-server)
 	! is_local postgresql || [[ -e /usr/bin/pg_lsclusters ]] || missing+=(postgresql)
 	[[ ${#missing[@]} -eq 0 ]] ||
-		die "not installed on this machine: ${missing[*]}. Install what is missing," \
-			"apt-get install ${missing[*]}, or name stores that there are:" \
-			"--redis-url, --amqp-url, --database-url and --database-admin-url"
+		die "not installed on this machine: ${missing[*]}. Install what is missing" \
+			"(apt-get install ${missing[*]}), or name stores that run already by" \
+			"--redis-url, --amqp-url, --database-url and --database-admin-url$valkey"
 	! is_local redis || [[ -n $PORT_REDIS ]] || redis_port_find
 	! is_local postgresql || [[ -n $PORT_POSTGRESQL ]] || postgresql_port_find
 }
@@ -165,11 +170,13 @@ passwords_is_done() {
 }
 
 passwords_what() {
-	echo "passwords in $SECRETS, which only root and the group couponmq read"
+	echo "passwords in $SECRETS, which only root and the group couponmq can read"
 }
 
+# Programs that run have read the files: settings_do() starts them again.
 passwords_do() {
 	local file mode group text
+	record_set settings changing
 	while read -r file mode group text; do
 		[[ -e $SECRETS/$file ]] ||
 			file_put "$SECRETS/$file" "$mode" "root:$group" \

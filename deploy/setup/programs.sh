@@ -17,7 +17,7 @@ code_keys_is_done() {
 }
 
 code_keys_what() {
-	echo "a key of exchange codes in $SECRETS/code-keys"
+	echo "a key for exchange codes in $SECRETS/code-keys"
 }
 
 code_keys_do() {
@@ -28,8 +28,8 @@ code_keys_do() {
 	done
 	if [[ $sets == *'"set":'* ]]; then
 		record_set code_keys elsewhere
-		say "the database has exchange codes of a key that is not on this machine: put it" \
-			"into $SECRETS/code-keys (root:couponmq, mode 640)"
+		say "the database has exchange codes whose key is not on this machine: copy it to" \
+			"$SECRETS/code-keys (root:couponmq, mode 640)"
 	else
 		file_put "$SECRETS/code-keys" 640 root:couponmq "1 $(random_hex 32)"$'\n'
 	fi
@@ -64,16 +64,18 @@ setting_is_in() {
 	grep -qE "^[[:blank:]]*${2%_FILE}(_FILE)?=" "$ETC/$1.conf" 2>/dev/null
 }
 
+# The record says whether the programs run with what the files have: a run may end in between.
 settings_is_done() {
 	local file name all
 	all=$(settings)
 	while read -r file name _; do
 		setting_is_in "$file" "$name" || return 1
 	done <<<"$all"
+	[[ $(record_get settings) == 'in effect' ]]
 }
 
 settings_what() {
-	echo "settings in $ETC/*.conf; what is set there stays"
+	echo "settings in $ETC/*.conf; those that are there already stay"
 }
 
 # settings_put FILE TEXT: couponctl.conf names a secret of root's.
@@ -85,9 +87,11 @@ settings_put() {
 	fi
 }
 
-# All that a file lacks, at once.
+# Writes all that a file lacks, at once. Then programs that run begin anew: first all workers, also
+# others than those of setup, as messages of a new form need it.
 settings_do() {
 	local file name value text
+	record_set settings changing
 	for file in couponmq gateway worker worker-1 worker-2 admin couponctl; do
 		text=''
 		while read -r _ name value; do
@@ -97,7 +101,9 @@ settings_do() {
 		[[ ! -s $ETC/$file.conf ]] || text=$(file_text "$ETC/$file.conf")$'\n'$text
 		settings_put "$file" "$text"
 	done
-	! systemctl -q is-active couponmq.target || systemctl try-restart "${UNITS[@]}"
+	systemctl try-restart 'coupon-worker@*.service'
+	systemctl try-restart coupon-gateway.service coupon-admin.service
+	record_set settings 'in effect'
 }
 
 # setting_of PROGRAM NAME DEFAULT: as in the files.
@@ -118,7 +124,7 @@ programs_is_done() {
 }
 
 programs_what() {
-	echo "the programs: start now and with the machine: ${UNITS[*]}"
+	echo "the programs, started now and at each boot: ${UNITS[*]}"
 }
 
 programs_do() {
@@ -134,18 +140,28 @@ key_is_done() {
 }
 
 key_what() {
-	echo "an API key for the console, which is printed once"
+	echo "an API key for the console, which is printed only once"
 }
 
-# Of several machines with the same stores each has its own. 3: a worker tells Redis later.
+# With several machines on the same stores, each has its own key. Exit status 3: a worker tells
+# Redis later.
 key_do() {
-	local host key
+	local host n told key
 	host=$(uname -n | tr -c 'A-Za-z0-9.\n-' - | head -c 50)
-	key=$(ctl key create --name "console-$host" --role admin \
-		--key "couponctl setup, key of $host") || [[ $? -eq 3 ]]
-	# A run that was broken off had made it, and nobody may have seen it.
-	[[ $key == cmq_*_* ]] ||
+	for ((n = 1; ; n++)); do
+		told=$(ctl key create --name "console-$host" --role admin \
+			--key "couponctl setup, key $n of $host" 2>&1) || [[ $? -eq 3 ]] ||
+			die "$told"
+		key=$(grep -xE '(cmq_)?[a-z0-9]{10}(_.*)?' <<<"$told")
+		# Without the key itself, and without the advice to rotate it, which is done below.
+		grep -vxF -e "$key" <<<"$told" | grep -v 'was printed before' >&2 || true
+		[[ $key != cmq_*_* ]] || break
+		# A run that was broken off, or one before a purge, had made it: nobody may have
+		# seen it. One that was revoked since then gets no other secret.
+		[[ $(ctl key show "$key" --json | json_text state) == active ]] || continue
 		key=$(ctl key rotate "$key" --overlap 0s) || [[ $? -eq 3 ]]
+		break
+	done
 	echo
 	echo "  The key of the console, which is stored nowhere and shown only now:"
 	echo "    $key"
@@ -164,12 +180,32 @@ coupon_is_done() {
 }
 
 coupon_what() {
-	echo "a test: one coupon, issued to the user setup, taken back, its campaign closed"
+	echo "a test: issue a coupon to the user setup, take it back, close its campaign"
+}
+
+# Why couponctl cannot use the gateway as setup has left it; empty if it can.
+coupon_hinders() {
+	if [[ $(setting_of gateway COUPON_AUTH off) != off ]]; then
+		echo 'COUPON_AUTH'
+	elif [[ -n $(setting_of gateway COUPON_TLS_CERT '') ]]; then
+		echo 'COUPON_TLS_CERT'
+	elif [[ -n $(setting_of gateway COUPON_PROXY_FROM '') ]]; then
+		echo 'COUPON_PROXY_FROM'
+	elif [[ $(setting_of gateway COUPON_LISTEN '') == off ]]; then
+		echo 'COUPON_LISTEN=off'
+	fi
 }
 
 # A request with the same key gets the same receive, so that it may be repeated.
 coupon_do() {
-	local coupon status reply='' receive deadline=$((SECONDS + WAIT_S))
+	local coupon status reply='' receive deadline=$((SECONDS + WAIT_S)) hinders
+	hinders=$(coupon_hinders)
+	if [[ -n $hinders ]]; then
+		say "the test is left out, because the gateway has $hinders: issue a coupon as" \
+			"your clients do"
+		record_set coupon_sold "left out: $hinders"
+		return
+	fi
 	coupon=$(record_get coupon) || {
 		coupon=$(ctl create --name "couponctl setup on $(uname -n)" --total 1 \
 			--key "couponctl setup, coupon of $(uname -n)")
@@ -179,6 +215,7 @@ coupon_do() {
 	if [[ $status != closed ]]; then
 		ctl publish "$coupon" --wait-s "$WAIT_S" >/dev/null || [[ $? -eq 3 ]]
 		until reply=$(ctl issue --coupon "$coupon" --user setup --key setup \
+			--listen "$(setting_of gateway COUPON_LISTEN 127.0.0.1:7411)" \
 			--ack issued --json 2>&1) ||
 			[[ $(json_text status <<<"$reply") == voided ]]; do
 			[[ $SECONDS -lt $deadline ]] ||

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # couponctl setup --remove. Sourced by setup.sh.
 
+# unknown STORE [WHY]
 unknown() {
-	die "nothing was removed: $1 cannot say whether there are receives"
+	die "nothing was removed: $1 could not be asked whether it has receives${2:+: $2}"
 }
 
 # Ends the process if anything but what setup itself has issued would be lost.
@@ -11,22 +12,28 @@ receives_refuse() {
 	own=$(record_get coupon) || own=0
 	[[ $own =~ ^[0-9]+$ ]] || die "$RECORD has no number as the coupon: $own"
 	if is_local postgresql; then
-		found=$(postgres -d postgres \
-			-c "SELECT 1 FROM pg_database WHERE datname = '$NAME'") ||
-			unknown PostgreSQL
-		[[ -z $found ]] || found=$(postgres -d "$NAME" <<-SQL
+		found=$(postgresql_own) || unknown PostgreSQL
+		[[ $found != *database* ]] || found=$(postgres -d "$NAME" <<-SQL
 			SELECT to_regclass('user_coupon') IS NOT NULL AS has_tables \gset
 			\if :has_tables
 			SELECT (SELECT count(*) FROM user_coupon
 					WHERE coupon_id <> $own OR user_id <> 'setup')
-				+ (SELECT count(*) FROM receive_rejected
-					WHERE coupon_id <> $own OR user_id <> 'setup');
+				+ (WITH ended AS (
+					SELECT coupon_id, batch, idx, user_id FROM receive_rejected
+					UNION
+					SELECT coupon_id, batch, idx, user_id FROM coupon_void)
+					SELECT count(*) FROM ended
+					WHERE coupon_id <> $own OR user_id <> 'setup'),
+				(SELECT count(*) FROM code_set);
 			\endif
 			SQL
 		) || unknown PostgreSQL
-		[[ ${found:-0} -eq 0 ]] || refused "PostgreSQL has $found receives"
+		[[ $found != *\|* || $found == 0\|* ]] ||
+			refused "PostgreSQL has ${found%|*} receives"
+		[[ $found != *\|* || $found == *\|0 ]] ||
+			refused "PostgreSQL has ${found#*|} sets of exchange codes"
 	fi
-	if is_local redis && [[ -n $(ls -A "$REDIS_DATA" 2>/dev/null) ]]; then
+	if is_local redis && redis_is_own && [[ -n $(ls -A "$REDIS_DATA" 2>/dev/null) ]]; then
 		found=$(redis_as default --scan --pattern 'coupon:{*}:users' &&
 			redis_as default --scan --pattern 'coupon:{*}:outbox') ||
 			unknown Redis
@@ -34,8 +41,9 @@ receives_refuse() {
 		[[ $found -eq 0 ]] || refused "Redis has receives"
 	fi
 	if is_local rabbitmq; then
-		found=$(rabbitmqctl -s list_vhosts) || unknown RabbitMQ
-		! grep -qx "$NAME" <<<"$found" ||
+		rabbitmq_look || unknown RabbitMQ "$WHY"
+		found=''
+		! rabbitmq_vhost_is_own ||
 			found=$(rabbitmqctl -s list_queues -p "$NAME" name messages) ||
 			unknown RabbitMQ
 		found=$(awk '$1 ~ /^coupon\./ { n += $2 } END { print n + 0 }' <<<"$found")
@@ -44,13 +52,16 @@ receives_refuse() {
 }
 
 refused() {
-	die "nothing was removed: $1 that are not of couponctl setup itself. If they are to go," \
-		"keep what is needed of them (couponctl export, pg_dump), and remove by hand the" \
-		"database (dropdb $NAME), the vhost (rabbitmqctl delete_vhost $NAME) and what" \
-		"Redis has (redis-cli FLUSHALL)"
+	die "nothing was removed: $1 that couponctl setup has not made itself. To remove them" \
+		"anyway, first save what you need (couponctl export, pg_dump). Then stop the" \
+		"programs and Redis (systemctl stop couponmq.target $REDIS_UNIT), remove the" \
+		"database (as postgres: dropdb --force $NAME), the vhost (rabbitmqctl" \
+		"delete_vhost $NAME) and the data of Redis (rm -r $REDIS_DATA), and run couponctl" \
+		"setup --remove again"
 }
 
 plan_remove() {
+	local own
 	record_has stores || {
 		echo "couponctl setup has made nothing on this machine, and nothing was changed."
 		return "$NOTHING"
@@ -59,30 +70,58 @@ plan_remove() {
 	choices_read
 	record_has removing || receives_refuse
 	echo "couponctl setup --remove will remove from this machine:"
-	echo "  - the programs: stop them, and start them no more"
-	! is_local rabbitmq || echo "  - RabbitMQ: the vhost $NAME and the users of the programs"
-	! is_local redis || echo "  - Redis: $REDIS_UNIT with its data in $REDIS_DATA"
-	! is_local postgresql ||
-		echo "  - PostgreSQL: the database $NAME, with all campaigns, and its roles"
-	echo "  - in $ETC: the settings and passwords that setup has made"
+	echo "  - the programs: they are stopped, and no longer started at boot"
+	! is_local rabbitmq || ! rabbitmq_users_are_own ||
+		echo "  - RabbitMQ: the vhost $NAME and the users of the programs"
+	! is_local redis || ! redis_is_own ||
+		echo "  - Redis: $REDIS_UNIT with its data in $REDIS_DATA"
+	own=''
+	! is_local postgresql || own=$(postgresql_own)
+	[[ $own != *database* ]] ||
+		echo "  - PostgreSQL: the database $NAME, with all campaigns"
+	[[ $own != *roles* ]] ||
+		echo "  - PostgreSQL: the roles of couponmq; one that another database uses only" \
+			"loses its login"
+	echo "  - in $ETC: the settings and passwords that setup has made, but not the key for" \
+		"exchange codes"
 	is_local redis && is_local rabbitmq && is_local postgresql ||
 		echo "Stores whose URLs were given keep what they have."
 }
 
+# The owner goes last: it has granted the others. A role that another database uses stays, without
+# the login that setup has given it.
+roles_remove() {
+	local role roles
+	roles=$(postgres -d postgres <<-SQL
+		SELECT rolname FROM pg_roles
+		WHERE rolname ~ '^couponmq_(app|gateway|worker|operator|owner)\$'
+		ORDER BY rolname = 'couponmq_owner', rolname
+	SQL
+	)
+	for role in $roles; do
+		[[ $role == couponmq_app ]] ||
+			postgres -d postgres -c "ALTER ROLE $role NOLOGIN PASSWORD NULL"
+		if postgres -d postgres -c "DROP ROLE $role"; then
+			say "PostgreSQL: the role $role is removed"
+		else
+			say "PostgreSQL: the role $role stays, without a login"
+		fi
+	done
+}
+
 remove() {
-	local file name value text program
+	local file name value text program own
 	lock_take
 	needs_systemd
 	record_has stores || return 0
 	choices_read
-	if ! record_has removing; then
-		receives_refuse
+	if record_has removing; then
+		! is_local rabbitmq || rabbitmq_look || die "RabbitMQ does not answer: $WHY"
+	else
+		# Until they have stopped a client may get a receive.
+		trap 'systemctl start "${UNITS[@]}"' EXIT
 		systemctl stop "${UNITS[@]}"
-		# A last client may have got one.
-		(receives_refuse) || {
-			systemctl start "${UNITS[@]}"
-			exit 1
-		}
+		receives_refuse
 		record_set removing
 	fi
 	trap ended EXIT
@@ -91,31 +130,30 @@ remove() {
 	say "the programs are stopped"
 
 	if is_local rabbitmq; then
-		! rabbitmqctl -s list_vhosts | grep -qx "$NAME" ||
-			rabbitmqctl -q delete_vhost "$NAME"
-		for program in $(rabbitmqctl -s list_users | cut -f 1 |
-			grep -xE 'couponmq_(gateway|worker|operator)'); do
+		rm -f "$RABBITMQ_FILE" # setup may have been killed beside it
+		! rabbitmq_users_are_own || for program in $RABBITMQ_USERS; do
 			rabbitmqctl -q delete_user "$program"
+			say "RabbitMQ: the user $program is removed"
 		done
-		say "RabbitMQ: the vhost and its users are removed"
+		if rabbitmq_vhost_is_own; then
+			rabbitmqctl -q delete_vhost "$NAME"
+			say "RabbitMQ: the vhost $NAME is removed"
+		fi
 	fi
-	if is_local redis; then
+	if is_local redis && redis_is_own; then
 		systemctl disable --quiet --now "$REDIS_UNIT"
 		rm -rf "$REDIS_DATA"
-		rm -f "$REDIS_ACL" "$REDIS_CONF" "$REDIS_LOG"
-		say "Redis: $REDIS_UNIT is removed"
+		rm -f "$REDIS_ACL" "$REDIS_LOG"
+		rm -f "$REDIS_CONF"
+		say "Redis: $REDIS_UNIT and its data are removed"
 	fi
 	if is_local postgresql; then
-		postgres -d postgres <<-SQL
-		DROP DATABASE IF EXISTS $NAME WITH (FORCE);
-		SQL
-		# The owner last: it has granted the others.
-		for program in app gateway worker operator owner; do
-			postgres -d postgres <<-SQL || say "the role couponmq_$program stays"
-			DROP ROLE IF EXISTS couponmq_$program;
-			SQL
-		done
-		say "PostgreSQL: the database and its roles are removed"
+		own=$(postgresql_own)
+		if [[ $own == *database* ]]; then
+			postgres -d postgres -c "DROP DATABASE $NAME WITH (FORCE)"
+			say "PostgreSQL: the database $NAME is removed"
+		fi
+		[[ $own != *roles* ]] || roles_remove
 	fi
 
 	# Settings first: they name the files.
@@ -134,14 +172,12 @@ remove() {
 	while read -r name _; do
 		rm -f "$SECRETS/$name"
 	done < <(secrets)
-	if is_local postgresql; then
-		rm -f "$SECRETS/code-keys"
-	else
-		rm -f "$SECRETS/owner-postgresql-url"
-	fi
-	rm -f "$SECRETS"/*.setup "$ETC"/*.setup
+	is_local postgresql || rm -f "$SECRETS/owner-postgresql-url"
+	rm -f "$ETC"/*.setup
 	[[ ! -d $SECRETS ]] || rmdir --ignore-fail-on-non-empty "$SECRETS"
+	[[ ! -e $SECRETS/code-keys ]] ||
+		say "$SECRETS/code-keys stays: exchange codes of a backup cannot be read without it"
 	rm -f "$RECORD"
 	STEP=''
-	say "everything that setup has made is removed"
+	say "the settings and passwords that setup has made are removed"
 }

@@ -2,6 +2,8 @@
 # Sets this machine up as a service, for couponctl setup:
 #   setup.sh plan           prints what apply will do; exit status 3: nothing
 #   setup.sh apply          does it; 7: stopped, and the next run goes on
+#   setup.sh fits           for an upgrade: prints what stores, settings and secrets lack for this
+#                           version; exit status 0: nothing
 #   setup.sh plan-remove    prints what remove will do, or refuses
 #   setup.sh remove
 # COUPONCTL is the path of couponctl. SETUP_REDIS_URL, SETUP_AMQP_URL, SETUP_DATABASE_URL and
@@ -23,23 +25,27 @@ declare -A MODE=() URL=( # by store: local or given, and the URL that was given
 # What the caller has set for itself is not for the programs that this script runs.
 unset COUPON_CONFIG_DIR "${!PG@}" "${!SETUP_@}" "${!REDIS_@}" "${!AMQP_@}" "${!DATABASE_@}"
 cd /
+exec </dev/null # rabbitmqctl reads what is typed for the question
 
 readonly ETC=/etc/couponmq SECRETS=/etc/couponmq/secrets
 readonly RECORD=$ETC/setup.record # what was chosen, and what is done only once
 readonly PROGRAMS=(gateway worker operator)
-readonly STEPS=(account choice passwords redis rabbitmq postgresql tables code_keys settings
-	programs key coupon)
-readonly UNITS=(coupon-gateway.service coupon-worker@1.service coupon-worker@2.service
-	coupon-admin.service couponmq.target)
+readonly NEEDED_STEPS=(account choice passwords redis rabbitmq postgresql tables code_keys settings)
+readonly STEPS=("${NEEDED_STEPS[@]}" programs key coupon)
+readonly PROGRAM_UNITS=(coupon-gateway.service coupon-worker@1.service coupon-worker@2.service
+	coupon-admin.service)
+readonly UNITS=("${PROGRAM_UNITS[@]}" couponmq.target)
 readonly REDIS_UNIT=redis-server@couponmq.service REDIS_DATA=/var/lib/redis/couponmq
 readonly REDIS_CONF=/etc/redis/redis-couponmq.conf REDIS_ACL=/etc/redis/couponmq.acl
 readonly REDIS_LOG=/var/log/redis/redis-server-couponmq.log
 readonly NAME=couponmq # of the database and of the vhost
-readonly WAIT_S=120
+readonly MARK='made by couponctl setup' # of what may be changed and removed
+readonly WAIT_S=120 KEEPER_WAIT_S=15
 readonly NOTHING=3 STOPPED=7
 FOLDER=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 readonly FOLDER DATA=$FOLDER/.. # of redis-users.conf and rabbitmq.json
 STEP='' # that is being done
+UNDONE=()
 
 say() {
 	echo "setup: $*"
@@ -53,7 +59,7 @@ die() {
 ended() {
 	local status=$?
 	[[ -n $STEP && $status -ne 0 ]] || return 0
-	echo "setup: stopped at: $STEP. What is done stays; run the same again, and it goes on" >&2
+	echo "setup: stopped at this step: $STEP. Run the same command again to go on from here" >&2
 	exit "$STOPPED"
 }
 
@@ -71,15 +77,17 @@ random_hex() {
 	od -An "-N$1" -tx1 /dev/urandom | tr -d ' \n'
 }
 
-# file_put PATH MODE USER:GROUP TEXT
+# file_put PATH MODE USER:GROUP TEXT. The temporary file is in a folder of root alone: the owner of
+# another folder could put a link in its place.
 file_put() {
-	local new=$1.setup
+	local new=$ETC/${1##*/}.setup
 	rm -f "$new"
 	(umask 077 && printf %s "$4" >"$new")
 	chown "$3" "$new"
 	chmod "$2" "$new"
 	sync "$new"
-	mv -f "$new" "$1"
+	mv -fT "$new" "$1"
+	sync "${1%/*}"
 }
 
 file_text() {
@@ -123,13 +131,13 @@ record_set() {
 
 needs_systemd() {
 	[[ -d /run/systemd/system ]] ||
-		die "this machine does not run systemd: start the programs by hand, as the manual" \
-			"says"
+		die "this machine does not run systemd: start the programs by hand, as" \
+			"docs/operations.md says under \"Processes\""
 }
 
 lock_take() {
 	exec 9>/run/couponmq-setup.lock
-	flock -w 60 9 || die "another couponctl setup runs on this machine"
+	flock -w 60 9 || die "another couponctl setup is running on this machine"
 }
 
 console_say() {
@@ -138,24 +146,60 @@ console_say() {
 	echo "Console: $scheme://$(setting_of admin COUPON_ADMIN_LISTEN 127.0.0.1:7490)/"
 }
 
-plan() {
-	local step n=0
+# Shows what couponctl doctor finds wrong, and its warnings, with what mends them. Workers that were
+# started just now need a moment to elect the keeper; nothing else is waited for.
+findings_say() {
+	local told deadline=$((SECONDS + KEEPER_WAIT_S))
+	until told=$(ctl doctor 2>&1) || ! grep -q '^wrong  *program\.keeper ' <<<"$told" ||
+		[[ $SECONDS -ge $deadline ]]; do
+		sleep 1
+	done
+	say "couponctl doctor: $(tail -n 1 <<<"$told")"
+	awk '/^[a-z]/ { is_shown = /^(warning|wrong) / } /^$/ { is_shown = 0 } is_shown' <<<"$told"
+}
+
+# Sets UNDONE: of the STEPS those that are to be done.
+undone_find() {
+	local step
 	! record_has removing ||
-		die "couponctl setup --remove was broken off: run it again first"
+		die "couponctl setup --remove has begun and not finished: run it again first"
 	needs_systemd
 	choices_read
-	for step in "${STEPS[@]}"; do
-		! "${step}_is_done" || continue
-		if [[ $n -eq 0 ]]; then
-			echo "couponctl setup will make on this machine what is not there yet:"
-			n=1
-		fi
+	UNDONE=()
+	for step in "$@"; do
+		"${step}_is_done" || UNDONE+=("$step")
+	done
+}
+
+undone_print() {
+	local step
+	for step in "${UNDONE[@]}"; do
 		"${step}_what" | sed 's/^/  - /'
 	done
-	[[ $n -eq 0 ]] || return 0
-	echo "Everything is set up, and nothing was changed."
-	console_say
-	return "$NOTHING"
+}
+
+plan() {
+	local step
+	undone_find "${STEPS[@]}"
+	if [[ ${#UNDONE[@]} -eq 0 ]]; then
+		echo "Everything is set up, and nothing was changed."
+		console_say
+		return "$NOTHING"
+	fi
+	for step in "${UNDONE[@]}"; do
+		others_refuse "$step"
+	done
+	echo "couponctl setup will make what is missing on this machine:"
+	undone_print
+}
+
+# The programs are not asked: one that an operator has stopped must not keep the others back.
+fits() {
+	undone_find "${NEEDED_STEPS[@]}"
+	[[ ${#UNDONE[@]} -gt 0 ]] || return 0
+	echo "This version of couponmq needs the following, which is missing or did not answer:"
+	undone_print
+	return 1
 }
 
 apply() {
@@ -170,17 +214,18 @@ apply() {
 		[[ -z $STEP ]] || say "$STEP"
 		STEP=${STEP:-$step}
 		"${step}_do"
-		"${step}_is_done" || die "this is done, but has no effect"
+		"${step}_is_done" || die "the step has no effect: what it makes is still missing"
 	done
 	STEP=''
+	findings_say
 	console_say
 }
 
 case ${1:-} in
-plan | apply | remove) "$1" ;;
+plan | apply | fits | remove) "$1" ;;
 plan-remove) plan_remove ;;
 *)
-	echo "usage: ${0##*/} plan|apply|plan-remove|remove" >&2
+	echo "usage: ${0##*/} plan|apply|fits|plan-remove|remove" >&2
 	exit 2
 	;;
 esac

@@ -1,5 +1,36 @@
 # shellcheck shell=bash
 # The three stores on this machine: Redis, RabbitMQ, PostgreSQL and its tables. Sourced by setup.sh.
+#
+# What has a name that setup uses, but not its mark, is somebody else's: setup would give it another
+# password, and --remove would remove it. So setup refuses it, and --remove leaves it alone. In a
+# store the mark is made first and removed last.
+
+# others_die WHAT SETTINGS
+others_die() {
+	die "$1 that couponctl setup has not made, and has not changed. Remove it, or name" \
+		"another store by its URL ($2)"
+}
+
+# others_refuse STEP: before anything is made. A store that does not run is asked when it does.
+others_refuse() {
+	case $1 in
+	redis) redis_others_refuse ;;
+	rabbitmq) ! rabbitmq_look || rabbitmq_others_refuse ;;
+	postgresql) ! postgresql_answers || postgresql_others_refuse ;;
+	esac
+}
+
+WHY='' # a store that was asked and does not answer has said
+
+# wait_for STORE COMMAND..: the command sets WHY.
+wait_for() {
+	local store=$1 deadline=$((SECONDS + WAIT_S))
+	shift
+	until "$@"; do
+		[[ $SECONDS -lt $deadline ]] || die "$store did not answer within $WAIT_S s: $WHY"
+		sleep 0.2
+	done
+}
 
 # ---- Redis: an instance of its own, because Debian's has no folder for additions
 
@@ -17,7 +48,7 @@ redis_acl() {
 
 redis_conf() {
 	cat <<-TEXT
-	# The Redis of couponmq, made by couponctl setup. Changes stay.
+	# The Redis of couponmq, $MARK. Changes stay.
 	bind 127.0.0.1 -::1
 	port $PORT_REDIS
 	daemonize no
@@ -26,7 +57,7 @@ redis_conf() {
 	logfile $REDIS_LOG
 	aclfile $REDIS_ACL
 
-	# accepted means on disk: the manual, "What the services must be set to".
+	# accepted means on disk: docs/operations.md, "What the services must be set to".
 	appendonly yes
 	appendfsync always
 	auto-aof-rewrite-min-size 1gb
@@ -41,57 +72,111 @@ redis_as() {
 	[[ $program != default ]] || user=default
 	shift
 	REDISCLI_AUTH=$(password redis "$program") redis-cli --no-auth-warning --user "$user" \
-		-h 127.0.0.1 -p "$PORT_REDIS" "$@" 2>/dev/null
+		-h 127.0.0.1 -p "$PORT_REDIS" "$@"
 }
 
 # Redis may load its file.
 redis_answers() {
-	[[ $(redis_as default PING) == PONG ]]
+	WHY=$(redis_as default PING 2>&1) || true
+	[[ $WHY == PONG ]]
 }
 
+# The mark is in redis-couponmq.conf, or, when that was removed by hand, the record is the mark.
+redis_is_own() {
+	if [[ -e $REDIS_CONF ]]; then
+		[[ $(file_text "$REDIS_CONF" | head -n 1) == *"$MARK"* ]]
+	else
+		record_has redis_acl
+	fi
+}
+
+redis_others_refuse() {
+	local path
+	! redis_is_own || return 0
+	for path in "$REDIS_CONF" "$REDIS_ACL" "$REDIS_DATA"; do
+		[[ ! -e $path ]] || others_die "Redis has $path" --redis-url
+	done
+}
+
+redis_mark() {
+	redis_acl | sha256sum | cut -d ' ' -f 1
+}
+
+# The record has the file that Redis has loaded: a run may end before that.
 redis_is_done() {
 	local program
 	is_local redis || return 0
 	[[ -e $REDIS_CONF && $(file_text "$REDIS_ACL") == "$(redis_acl)" ]] || return 1
+	[[ $(record_get redis_acl) == "$(redis_mark)" ]] || return 1
 	systemctl -q is-enabled "$REDIS_UNIT" && systemctl -q is-active "$REDIS_UNIT" || return 1
 	for program in default "${PROGRAMS[@]}"; do
-		[[ $(redis_as "$program" PING) == PONG ]] || return 1
+		[[ $(redis_as "$program" PING 2>/dev/null) == PONG ]] || return 1
 	done
 }
 
 redis_what() {
-	echo "Redis: an instance of its own, $REDIS_UNIT on 127.0.0.1:$PORT_REDIS," \
-		"which syncs each write; a user for each program"
+	echo "Redis: a separate instance, $REDIS_UNIT on 127.0.0.1:$PORT_REDIS, that syncs each" \
+		"write to disk, with a user for each program"
 }
 
 redis_do() {
-	local acl
-	install -d -m 750 -o redis -g redis "$REDIS_DATA"
+	local acl loaded
+	redis_others_refuse
+	[[ -e $REDIS_CONF ]] ||
+		file_put "$REDIS_CONF" 640 redis:redis "$(redis_conf)"$'\n'
+	# As the owner of the folder above, who could put a link in its place.
+	[[ -d $REDIS_DATA ]] || setpriv --reuid=redis --regid=redis --init-groups \
+		mkdir -m 750 "$REDIS_DATA"
 	acl=$(redis_acl)
 	[[ $(file_text "$REDIS_ACL") == "$acl" ]] ||
 		file_put "$REDIS_ACL" 640 redis:redis "$acl"$'\n'
-	[[ -e $REDIS_CONF ]] ||
-		file_put "$REDIS_CONF" 640 redis:redis "$(redis_conf)"$'\n'
 	systemctl enable --quiet --now "$REDIS_UNIT"
 	# One that runs with the passwords of an earlier installation.
 	redis_answers || systemctl restart "$REDIS_UNIT"
-	wait_for "$REDIS_UNIT answers" redis_answers
-	redis_as default ACL LOAD >/dev/null
-}
-
-# wait_for WHAT COMMAND..
-wait_for() {
-	local what=$1 deadline=$((SECONDS + WAIT_S))
-	shift
-	until "$@"; do
-		[[ $SECONDS -lt $deadline ]] || die "not within $WAIT_S s: $what"
-		sleep 0.2
-	done
+	wait_for "$REDIS_UNIT" redis_answers
+	loaded=$(redis_as default ACL LOAD)
+	[[ $loaded == OK ]] || die "Redis does not load $REDIS_ACL: $loaded"
+	record_set redis_acl "$(redis_mark)"
 }
 
 # ---- RabbitMQ
 
-# deploy/rabbitmq.json without its administrator, in the vhost.
+# The definitions while they are imported, with passwords: in memory, for RabbitMQ's user alone.
+readonly RABBITMQ_FILE=/run/couponmq-rabbitmq.json
+
+RABBITMQ_VHOSTS='' RABBITMQ_USERS=''
+
+# Sets RABBITMQ_VHOSTS, with their descriptions, and RABBITMQ_USERS, those of the programs; or WHY.
+rabbitmq_look() {
+	local users
+	RABBITMQ_VHOSTS=$(rabbitmqctl -s list_vhosts name description 2>&1) ||
+		{ WHY=$RABBITMQ_VHOSTS && return 1; }
+	users=$(rabbitmqctl -s list_users 2>&1) || { WHY=$users && return 1; }
+	RABBITMQ_USERS=$(cut -f 1 <<<"$users" |
+		grep -xE "couponmq_($(IFS='|' && echo "${PROGRAMS[*]}"))" | sort) || true
+}
+
+rabbitmq_has_vhost() {
+	cut -f 1 <<<"$RABBITMQ_VHOSTS" | grep -qx "$NAME"
+}
+
+rabbitmq_vhost_is_own() {
+	grep -qx "$NAME"$'\t'"$MARK" <<<"$RABBITMQ_VHOSTS"
+}
+
+# The users have the mark of the vhost, or, when that was removed by hand, the record.
+rabbitmq_users_are_own() {
+	rabbitmq_vhost_is_own || record_has rabbitmq_definitions
+}
+
+rabbitmq_others_refuse() {
+	rabbitmq_vhost_is_own || ! rabbitmq_has_vhost ||
+		others_die "RabbitMQ has a vhost $NAME" --amqp-url
+	rabbitmq_users_are_own || [[ -z $RABBITMQ_USERS ]] ||
+		others_die "RabbitMQ has the users ${RABBITMQ_USERS//$'\n'/, }" --amqp-url
+}
+
+# deploy/rabbitmq.json without its administrator and its vhost, in the vhost of setup.
 rabbitmq_definitions() {
 	# shellcheck disable=SC2030 # for awk alone
 	(
@@ -99,8 +184,8 @@ rabbitmq_definitions() {
 			export "${program^^}_PASSWORD=$(password rabbitmq "$program")"
 		done
 		PASSWORD='' awk -f "$DATA/fill.awk" "$DATA/rabbitmq.json"
-	) | grep -v '": "couponmq"[,}]' |
-		sed "s#\(\"vhost\": \"\|{\"name\": \"\)/\"#\1$NAME\"#"
+	) | grep -ve '": "couponmq"[,}]' -e '"vhosts":' |
+		sed "s#\(\"vhost\": \"\)/\"#\1$NAME\"#"
 }
 
 rabbitmq_mark() {
@@ -121,9 +206,18 @@ rabbitmq_what() {
 }
 
 rabbitmq_do() {
+	local failed=
 	systemctl start rabbitmq-server.service
-	quietly rabbitmqctl -q await_startup --timeout "$WAIT_S"
-	rabbitmq_definitions | quietly rabbitmqctl -q import_definitions
+	wait_for RabbitMQ rabbitmq_look
+	rabbitmq_others_refuse
+	rabbitmq_has_vhost ||
+		quietly rabbitmqctl -q add_vhost "$NAME" --description "$MARK"
+	# rabbitmqctl of RabbitMQ 4 does not read definitions from standard input.
+	(umask 077 && rabbitmq_definitions >"$RABBITMQ_FILE")
+	chown rabbitmq: "$RABBITMQ_FILE"
+	quietly rabbitmqctl -q import_definitions "$RABBITMQ_FILE" || failed=yes
+	rm -f "$RABBITMQ_FILE"
+	[[ -z $failed ]] || die "RabbitMQ does not take its users"
 	record_set rabbitmq_definitions "$(rabbitmq_mark)"
 }
 
@@ -136,14 +230,19 @@ postgres() {
 		psql -X -q -A -t -w -v ON_ERROR_STOP=1 -p "$PORT_POSTGRESQL" "$@"
 }
 
+# postgresql_as PROGRAM SQL
+postgresql_as() {
+	PGPASSWORD=$(password postgresql "$1") psql -X -A -t -w -h 127.0.0.1 \
+		-p "$PORT_POSTGRESQL" -U "couponmq_$1" -d "$NAME" -c "$2" 2>/dev/null
+}
+
 # Whether PROGRAM can log in with its password.
 postgresql_login() {
-	[[ $(PGPASSWORD=$(password postgresql "$1") psql -X -A -t -w -h 127.0.0.1 \
-		-p "$PORT_POSTGRESQL" -U "couponmq_$1" -d "$NAME" -c 'SELECT 1' 2>/dev/null) == 1 ]]
+	[[ $(postgresql_as "$1" 'SELECT 1') == 1 ]]
 }
 
 postgresql_answers() {
-	postgres -d postgres -c '' 2>/dev/null
+	WHY=$(postgres -d postgres -c '' 2>&1)
 }
 
 postgresql_is_done() {
@@ -155,23 +254,55 @@ postgresql_what() {
 		"couponmq_owner"
 }
 
-postgresql_do() {
-	local owner
-	systemctl start postgresql.service
-	wait_for "PostgreSQL answers on port $PORT_POSTGRESQL" postgresql_answers
+readonly POSTGRESQL_OWN="WITH own AS (SELECT oid FROM pg_roles WHERE rolname = 'couponmq_owner'
+	AND shobj_description(oid, 'pg_authid') = '$MARK')"
+
+# Prints which of roles and database setup has made.
+postgresql_own() {
 	postgres -d postgres <<-SQL
+	$POSTGRESQL_OWN
+	SELECT 'roles' FROM own
+	UNION ALL
+	SELECT 'database' FROM pg_database
+	WHERE datname = '$NAME' AND datdba IN (SELECT oid FROM own)
+	SQL
+}
+
+postgresql_others_refuse() {
+	local found
+	found=$(postgres -d postgres <<-SQL
+	$POSTGRESQL_OWN
+	SELECT 'a database $NAME' FROM pg_database
+	WHERE datname = '$NAME' AND datdba NOT IN (SELECT oid FROM own)
+	UNION ALL
+	-- Without LOGIN they may be the roles of another database of this cluster.
+	SELECT 'a login ' || rolname FROM pg_roles
+	WHERE (rolname = 'couponmq_owner'
+			OR rolname ~ '^couponmq_(gateway|worker|operator)\$' AND rolcanlogin)
+		AND NOT EXISTS (SELECT FROM own)
+	LIMIT 1
+	SQL
+	)
+	[[ -z $found ]] ||
+		others_die "PostgreSQL has $found" '--database-url and --database-admin-url'
+}
+
+postgresql_do() {
+	systemctl start postgresql.service
+	wait_for "PostgreSQL on port $PORT_POSTGRESQL" postgresql_answers
+	postgresql_others_refuse
+	postgres -d postgres <<-SQL
+	BEGIN;
 	SELECT 'CREATE ROLE couponmq_owner'
 	WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'couponmq_owner') \gexec
 	ALTER ROLE couponmq_owner LOGIN CREATEROLE PASSWORD '$(password postgresql owner)';
 	GRANT pg_monitor, pg_signal_backend TO couponmq_owner;
 	GRANT pg_read_all_stats TO couponmq_owner WITH ADMIN OPTION;
+	COMMENT ON ROLE couponmq_owner IS '$MARK';
+	COMMIT;
 	SELECT 'CREATE DATABASE $NAME OWNER couponmq_owner ENCODING ''UTF8'' TEMPLATE template0'
 	WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '$NAME') \gexec
 	SQL
-	owner=$(postgres -d postgres -c "SELECT datdba::regrole FROM pg_database
-		WHERE datname = '$NAME'")
-	[[ $owner == couponmq_owner ]] ||
-		die "PostgreSQL has a database $NAME that belongs to $owner"
 }
 
 # ctl_owner WORD..: couponctl as the owner of the tables.
@@ -194,6 +325,7 @@ tables_is_done() {
 	for program in "${PROGRAMS[@]}"; do
 		postgresql_login "$program" || return 1
 	done
+	[[ $(postgresql_as operator "SELECT pg_has_role('pg_read_all_settings', 'usage')") == t ]]
 }
 
 tables_what() {
@@ -209,8 +341,8 @@ tables_do() {
 	quietly ctl_owner migrate
 	if ! is_local postgresql; then
 		ctl list --count 1 >/dev/null ||
-			die "the login of DATABASE_URL needs the rights of the programs; as the" \
-				"owner of the tables: GRANT couponmq_app TO it"
+			die "the login in DATABASE_URL lacks the rights of the programs: GRANT" \
+				"couponmq_app TO it, as the owner of the tables"
 		return
 	fi
 	for program in "${PROGRAMS[@]}"; do
@@ -218,4 +350,6 @@ tables_do() {
 		ALTER ROLE couponmq_$program LOGIN PASSWORD '$(password postgresql "$program")';
 		SQL
 	done
+	# couponctl doctor looks where the data is, and how much space is there.
+	postgres -d "$NAME" -c 'GRANT pg_read_all_settings TO couponmq_operator'
 }

@@ -60,7 +60,8 @@ accepted_are_rows() {
 }
 
 scenario_machines() {
-	local coupon lost before told hosts=$COUPON_NETWORK.15,$COUPON_NETWORK.25,$COUPON_NETWORK.35
+	local coupon lost before told key
+	local hosts=$COUPON_NETWORK.15,$COUPON_NETWORK.25,$COUPON_NETWORK.35
 	need "all of it stops, with its volumes" quietly compose_with down -v -t 20
 	rm "$ENV_FILE"
 	HA=yes scripts/compose-env.sh "$ENV_FILE" >/dev/null
@@ -98,4 +99,18 @@ scenario_machines() {
 		quietly compose_with up -d
 	check "a coupon is issued" wait_until 60 user_is_issued "$coupon" password
 	check "and Redis has its replicas" wait_until 60 redis_whole
+
+	sed -i '/^COMPOSE_FILE=/d' "$ENV_FILE"
+	HA=yes TLS=yes NAMES=localhost scripts/compose-env.sh "$ENV_FILE" >/dev/null
+	compose_files+=(-f docker-compose.ha-tls.yml)
+	key=$(couponctl key create --name shop --role issue)
+	need "the gateways start with TLS and keys" quietly compose_with up -d
+	need "all of them are healthy under TLS" wait_until "$READY_S" machines_healthy
+	check "with a key a coupon is issued through HAProxy" wait_until 60 \
+		secured_is "200 .*\"issued\"" "$coupon" secured -H "Authorization: Bearer $key"
+	check "without one it is not" secured_is "401 .*unauthorized" "$coupon" without
+	check "nor in the clear" equals "$(ask '{"op":"ping"}' 2>/dev/null)" ""
+	need "the container of a gateway is lost" quietly docker kill "$(containers_of gateway-1)"
+	check "and the others issue" wait_until 60 \
+		secured_is "200 .*\"issued\"" "$coupon" lost -H "Authorization: Bearer $key"
 }

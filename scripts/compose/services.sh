@@ -64,9 +64,12 @@ healthy_are() {
 	[[ $n -eq $2 ]]
 }
 
+stores_healthy() {
+	healthy_are redis 1 && healthy_are rabbitmq 1 && healthy_are postgres 1
+}
+
 all_healthy() {
-	healthy_are redis 1 && healthy_are rabbitmq 1 && healthy_are postgres 1 &&
-		healthy_are gateway 1 && healthy_are worker "$1"
+	stores_healthy && healthy_are gateway 1 && healthy_are worker "$1"
 }
 
 # The service and the command that reach PostgreSQL.
