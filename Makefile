@@ -117,6 +117,7 @@ torture-ha: ## one of three machines is lost under load: SEED=n ONLY=scenario LI
 .PHONY: mutants
 mutants: ## without each safeguard in turn, its tests must fail: ONLY=words SHARDS=2
 	@scripts/packages.sh test
+	@scripts/packages.sh sdk
 	@$(MAKE) --no-print-directory build agents
 	@/usr/bin/python3 -B tests/mutants/run.py
 

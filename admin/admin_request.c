@@ -208,39 +208,35 @@ void request_header_add(struct admin_request *request, const char *name, const c
 	evhttp_add_header(evhttp_request_get_output_headers(request->http), name, value);
 }
 
-/* Logs what was changed, and what was refused or has failed, and why. */
-static void reply_log(const struct admin_request *request, int status, const char *text)
-{
-	struct evhttp_connection *connection =
-		request->http ? evhttp_request_get_connection(request->http) : NULL;
-	cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
-	const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
-	int64_t ms = clock_monotonic_ms() - request->begin_ms;
-	char *address = NULL;
-	ev_uint16_t port;
-
-	if (connection)
-		evhttp_connection_get_peer(connection, &address, &port);
-	if (!*request->visitor.key) /* strangers do not use up the lines of others */
-		log_info("admin_unauthorized", LOG_S("path", request->path),
-			 LOG_S("address", address ? address : ""), LOG_I("http", status));
-	else if (why)
-		log_info("admin_refused", LOG_S("path", request->path),
-			 LOG_S("key", request->visitor.key), LOG_I("http", status),
-			 LOG_S("error", why), LOG_I("ms", ms));
-	else
-		log_info("admin_request", LOG_S("path", request->path),
-			 LOG_S("key", request->visitor.key), LOG_I("http", status),
-			 LOG_I("ms", ms));
-	cJSON_Delete(problem);
-}
-
 void request_reply(struct admin_request *request, int status, char *text)
 {
 	struct evbuffer *body;
 
-	if (request->changes || status == 401 || status == 403 || status >= 500)
-		reply_log(request, status, text);
+	if (request->changes || status == 401 || status == 403 || status >= 500) {
+		struct evhttp_connection *connection =
+			request->http ? evhttp_request_get_connection(request->http) : NULL;
+		cJSON *problem = status >= 400 ? cJSON_Parse(text) : NULL;
+		const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(problem, "detail"));
+		int64_t ms = clock_monotonic_ms() - request->begin_ms;
+		char *address = NULL;
+		ev_uint16_t port;
+
+		/* Log what was changed, and what was refused or has failed, and why. */
+		if (connection)
+			evhttp_connection_get_peer(connection, &address, &port);
+		if (!*request->visitor.key) /* strangers do not use up the lines of others */
+			log_info("admin_unauthorized", LOG_S("path", request->path),
+				 LOG_S("address", address ? address : ""), LOG_I("http", status));
+		else if (why)
+			log_info("admin_refused", LOG_S("path", request->path),
+				 LOG_S("key", request->visitor.key), LOG_I("http", status),
+				 LOG_S("error", why), LOG_I("ms", ms));
+		else
+			log_info("admin_request", LOG_S("path", request->path),
+				 LOG_S("key", request->visitor.key), LOG_I("http", status),
+				 LOG_I("ms", ms));
+		cJSON_Delete(problem);
+	}
 	if (!request->http)
 		goto out;
 	request_header_add(request, "Cache-Control", "no-store");

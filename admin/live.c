@@ -95,30 +95,6 @@ static PGresult *ask(struct live *live, const char *sql, int n,
 	return postgres_ask(live->postgres, sql, n, arguments, &patience);
 }
 
-/* Reads which active campaigns are near, and how many there are in each state. */
-static void near_read(struct live *live)
-{
-	PGresult *near = ask(live, sql_query_live_near,
-			     POSTGRES_ARGUMENTS(postgres_number(LIVE_NEAR))),
-		 *states = ask(live, sql_query_live_states, 0, NULL);
-
-	if (near) {
-		live->near_n = 0;
-		for (int row = 0; row < PQntuples(near); row++)
-			live->near[live->near_n++] = column_number(near, row, "id");
-		live->near_ms = clock_monotonic_ms();
-	}
-	if (states) {
-		cJSON_Delete(live->states);
-		live->states = output_object();
-		for (int row = 0; row < PQntuples(states); row++)
-			output_number(live->states, column_text(states, row, "state"),
-				      column_number(states, row, "n"));
-	}
-	PQclear(near);
-	PQclear(states);
-}
-
 /* Reads the campaigns that are near, and those that clients have asked for. NULL: it is away. */
 static PGresult *postgres_look(struct live *live, cJSON *stores)
 {
@@ -132,8 +108,28 @@ static PGresult *postgres_look(struct live *live, cJSON *stores)
 		return NULL;
 	}
 	begin_us = clock_monotonic_us();
-	if (!live->near_ms || clock_monotonic_ms() - live->near_ms >= NEAR_EVERY_MS)
-		near_read(live);
+	if (!live->near_ms || clock_monotonic_ms() - live->near_ms >= NEAR_EVERY_MS) {
+		PGresult *near = ask(live, sql_query_live_near,
+				     POSTGRES_ARGUMENTS(postgres_number(LIVE_NEAR))),
+			 *states = ask(live, sql_query_live_states, 0, NULL);
+
+		/* Which active campaigns are near, and how many there are in each state. */
+		if (near) {
+			live->near_n = 0;
+			for (int row = 0; row < PQntuples(near); row++)
+				live->near[live->near_n++] = column_number(near, row, "id");
+			live->near_ms = clock_monotonic_ms();
+		}
+		if (states) {
+			cJSON_Delete(live->states);
+			live->states = output_object();
+			for (int row = 0; row < PQntuples(states); row++)
+				output_number(live->states, column_text(states, row, "state"),
+					      column_number(states, row, "n"));
+		}
+		PQclear(near);
+		PQclear(states);
+	}
 	n = live->near_n;
 	memcpy(ids, live->near, n * sizeof(*ids));
 	pthread_mutex_lock(&live->lock);
@@ -149,22 +145,6 @@ static PGresult *postgres_look(struct live *live, cJSON *stores)
 	store_add(stores, "postgresql", rows ? NULL : postgres_why(live->postgres),
 		  clock_monotonic_us() - begin_us);
 	return rows;
-}
-
-static int redis_look(struct live *live, cJSON *stores)
-{
-	const char *argv[] = { "PING" };
-	redisReply *reply = NULL;
-	int64_t begin_us = 0;
-
-	if (redis_client_open(live->redis) == 0) {
-		begin_us = clock_monotonic_us();
-		reply = redis_client_call(live->redis, 1, argv);
-	}
-	store_add(stores, "redis", reply ? NULL : redis_client_error(live->redis),
-		  clock_monotonic_us() - begin_us);
-	freeReplyObject(reply);
-	return reply != NULL;
 }
 
 /* A keeper is at work on it: how far it is. */
@@ -250,7 +230,19 @@ static char *sample_make(struct live *live)
 	cJSON *sample = output_object(), *stores = output_object(), *campaigns;
 	char at[CLOCK_RFC3339_SIZE], *text;
 	PGresult *rows = postgres_look(live, stores);
-	int has_redis = redis_look(live, stores);
+	const char *argv[] = { "PING" };
+	redisReply *reply = NULL;
+	int64_t begin_us = 0;
+	int has_redis;
+
+	if (redis_client_open(live->redis) == 0) {
+		begin_us = clock_monotonic_us();
+		reply = redis_client_call(live->redis, 1, argv);
+	}
+	store_add(stores, "redis", reply ? NULL : redis_client_error(live->redis),
+		  clock_monotonic_us() - begin_us);
+	freeReplyObject(reply);
+	has_redis = reply != NULL;
 
 	output_text(sample, "at", clock_rfc3339(clock_wall_ms(), at));
 	output_add(sample, "stores", stores);
@@ -370,33 +362,6 @@ static void chunk_send(struct evhttp_request *request, const char *event, const 
 	evbuffer_free(chunk);
 }
 
-static void looker_tell(struct looker *looker, const char *text)
-{
-	struct live *live = looker->live;
-	struct evhttp_request *request = looker->request;
-	struct evhttp_connection *connection = evhttp_request_get_connection(request);
-	struct bufferevent *stream = evhttp_connection_get_bufferevent(connection);
-
-	if (looker->once) {
-		struct evbuffer *body = checked(evbuffer_new());
-
-		looker_end(looker);
-		check(evbuffer_add_printf(body, "%s\n", text) > 0);
-		evhttp_send_reply(request, 200, NULL, body);
-		evbuffer_free(body);
-	} else if (!live->may(live->context, looker->request)) {
-		chunk_send(request, "end", "{}");
-		looker_end(looker);
-		evhttp_send_reply_end(request);
-	} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
-		log_info("live_cut", LOG_S("error", "the client does not read"));
-		looker_end(looker);
-		evhttp_connection_free(connection); /* and the request */
-	} else {
-		chunk_send(request, "sample", text);
-	}
-}
-
 static void on_told(evutil_socket_t fd, short what, void *context)
 {
 	struct live *live = context;
@@ -411,8 +376,32 @@ static void on_told(evutil_socket_t fd, short what, void *context)
 	live->sample = NULL;
 	pthread_mutex_unlock(&live->lock);
 	for (looker = TAILQ_FIRST(&live->lookers); looker && text; looker = next) {
+		struct evhttp_request *request;
+		struct evhttp_connection *connection;
+		struct bufferevent *stream;
+
 		next = TAILQ_NEXT(looker, next);
-		looker_tell(looker, text);
+		request = looker->request;
+		connection = evhttp_request_get_connection(request);
+		stream = evhttp_connection_get_bufferevent(connection);
+		if (looker->once) {
+			struct evbuffer *body = checked(evbuffer_new());
+
+			looker_end(looker);
+			check(evbuffer_add_printf(body, "%s\n", text) > 0);
+			evhttp_send_reply(request, 200, NULL, body);
+			evbuffer_free(body);
+		} else if (!live->may(live->context, looker->request)) {
+			chunk_send(request, "end", "{}");
+			looker_end(looker);
+			evhttp_send_reply_end(request);
+		} else if (evbuffer_get_length(bufferevent_get_output(stream)) > BACKLOG_MAX) {
+			log_info("live_cut", LOG_S("error", "the client does not read"));
+			looker_end(looker);
+			evhttp_connection_free(connection); /* and the request */
+		} else {
+			chunk_send(request, "sample", text);
+		}
 	}
 	free(text);
 	(void)asked_tell(live);

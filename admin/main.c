@@ -10,6 +10,7 @@
 #include "common/program/couponctl.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
+#include "common/program/ready.h"
 #include "common/program/service_manager.h"
 #include "common/serve/http_origin.h"
 #include "common/serve/loop.h"
@@ -114,6 +115,7 @@ int main(int argc, char **argv)
 	log_init("coupon-admin", LOG_LEVEL_INFO, 0);
 	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_ADMIN, argc, argv, NULL);
+	ready_answer(&config, "COUPON_ADMIN_LISTEN", config.admin_listen, argc, argv);
 	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-admin");
 	service_version_init();

@@ -108,40 +108,11 @@ static cJSON *parameter(const char *name, const struct option *option, cJSON *sc
 	return object;
 }
 
-static void parameters_add(cJSON *operation, const struct route *route,
-			   const struct command *command)
-{
-	cJSON *list = cJSON_CreateArray();
-	const char *path = route->path, *part;
-	char name[ROUTE_NAME_SIZE];
-	size_t len;
-
-	while ((len = route_part_next(&path, &part))) {
-		snprintf(name, sizeof(name), "%.*s", (int)len, part);
-		cJSON_AddItemToArray(list, parameter(name, NULL, types("string", NULL, 0)));
-	}
-	for (const struct option *o = command->options; o && o->name; o++) {
-		if (strcmp(o->name, "version") == 0)
-			cJSON_AddItemToArray(list, reference("parameters",
-							     route->flags & ROUTE_NEEDS_VERSION
-								     ? "IfMatchNeeded"
-								     : "IfMatch"));
-		else if (route->method == EVHTTP_REQ_GET && route_has_member(route, command, o))
-			cJSON_AddItemToArray(list, parameter(api_member(o, name), o, schema_of(o)));
-	}
-	if (route->method == EVHTTP_REQ_POST)
-		cJSON_AddItemToArray(list, reference("parameters", "IdempotencyKey"));
-	if (list->child)
-		output_add(operation, "parameters", list);
-	else
-		cJSON_Delete(list);
-}
-
-static cJSON *content(const char *type, cJSON *schema)
+static cJSON *content(cJSON *schema)
 {
 	cJSON *object = output_object();
 
-	output_add(child_of(object, type), "schema", schema);
+	output_add(child_of(object, "application/json"), "schema", schema);
 	return object;
 }
 
@@ -167,8 +138,7 @@ static void body_add(cJSON *operation, const struct route *route, const struct c
 	}
 	output_bool(schema, "additionalProperties", 0);
 	if (properties->child)
-		output_add(child_of(operation, "requestBody"), "content",
-			   content("application/json", schema));
+		output_add(child_of(operation, "requestBody"), "content", content(schema));
 	else
 		cJSON_Delete(schema);
 }
@@ -190,23 +160,71 @@ static cJSON *printed_schema(const struct route *route)
 	return reference("schemas", name);
 }
 
-static void responses_add(cJSON *operation, const struct route *route)
+static void operation_add(cJSON *paths, const struct route *route)
 {
 	static const char *const problems[] = { "400", "401", "403", "404", "409",
 						"411", "412", "414", "415", "421",
 						"422", "428", "500", "503", "504" };
-	cJSON *responses = child_of(operation, "responses"), *response, *schema, *list, *properties;
+	const struct command *command = command_find(route->command);
+	const char *method = route->method == EVHTTP_REQ_GET     ? "get"
+			     : route->method == EVHTTP_REQ_POST  ? "post"
+			     : route->method == EVHTTP_REQ_PUT   ? "put"
+			     : route->method == EVHTTP_REQ_PATCH ? "patch"
+								 : "delete";
+	cJSON *operation, *list, *responses, *response, *schema, *items, *properties;
+	char path[96], name[ROUTE_NAME_SIZE];
+	const char *rest, *part;
+	size_t len;
 
+	snprintf(path, sizeof(path), ROUTE_PREFIX "%s", route->path);
+	operation = child_of(child_of(paths, path), method);
+
+	output_text(operation, "operationId", route->name);
+	cJSON_AddItemToArray(cJSON_AddArrayToObject(operation, "tags"),
+			     cJSON_CreateString(route->role == KEY_ROLE_ADMIN ? "admin"
+									      : "monitor"));
+	output_text(operation, "summary", command->summary);
+	if (command->detail)
+		output_text(operation, "description", command->detail);
+
+	/* The parameters: parts of the path, headers, and for GET the options of the command. */
+	list = cJSON_CreateArray();
+	rest = route->path;
+	while ((len = route_part_next(&rest, &part))) {
+		snprintf(name, sizeof(name), "%.*s", (int)len, part);
+		cJSON_AddItemToArray(list, parameter(name, NULL, types("string", NULL, 0)));
+	}
+	for (const struct option *o = command->options; o && o->name; o++) {
+		if (strcmp(o->name, "version") == 0)
+			cJSON_AddItemToArray(list, reference("parameters",
+							     route->flags & ROUTE_NEEDS_VERSION
+								     ? "IfMatchNeeded"
+								     : "IfMatch"));
+		else if (route->method == EVHTTP_REQ_GET && route_has_member(route, command, o))
+			cJSON_AddItemToArray(list, parameter(api_member(o, name), o, schema_of(o)));
+	}
+	if (route->method == EVHTTP_REQ_POST)
+		cJSON_AddItemToArray(list, reference("parameters", "IdempotencyKey"));
+	if (list->child)
+		output_add(operation, "parameters", list);
+	else
+		cJSON_Delete(list);
+
+	if (route->method != EVHTTP_REQ_GET && route->method != EVHTTP_REQ_DELETE)
+		body_add(operation, route, command);
+
+	/* The answers: what the command prints, and the errors. */
+	responses = child_of(operation, "responses");
 	if (route->flags & ROUTE_JOB) {
 		output_add(responses, "202", reference("responses", "Job"));
 	} else {
 		schema = printed_schema(route);
 		if (route->list) {
-			list = types("array", NULL, 0);
-			output_add(list, "items", schema);
+			items = types("array", NULL, 0);
+			output_add(items, "items", schema);
 			schema = types("object", NULL, 0);
 			properties = child_of(schema, "properties");
-			output_add(properties, route->list, list);
+			output_add(properties, route->list, items);
 			output_add(properties, "warnings", reference("schemas", "Warnings"));
 			cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"),
 					     cJSON_CreateString(route->list));
@@ -215,43 +233,10 @@ static void responses_add(cJSON *operation, const struct route *route)
 		response = child_of(responses, route->made ? "201" : "200");
 		output_text(response, "description",
 			    route->made ? "Created: see Location." : "Done.");
-		output_add(response, "content", content("application/json", schema));
+		output_add(response, "content", content(schema));
 	}
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));
-}
-
-static void operation_add(cJSON *paths, const struct route *route)
-{
-	const struct command *command = command_find(route->command);
-	const char *method = route->method == EVHTTP_REQ_GET     ? "get"
-			     : route->method == EVHTTP_REQ_POST  ? "post"
-			     : route->method == EVHTTP_REQ_PUT   ? "put"
-			     : route->method == EVHTTP_REQ_PATCH ? "patch"
-								 : "delete";
-	cJSON *operation;
-	char path[96], id[96], *to = id;
-
-	snprintf(path, sizeof(path), ROUTE_PREFIX "%s", route->path);
-	operation = child_of(child_of(paths, path), method);
-
-	/* "get_campaigns_coupon" */
-	snprintf(id, sizeof(id), "%s%s", method, route->path);
-	for (const char *from = id; *from; from++)
-		if (*from != '{' && *from != '}')
-			*to++ = *from == '/' ? '_' : *from;
-	*to = '\0';
-	output_text(operation, "operationId", id);
-	cJSON_AddItemToArray(cJSON_AddArrayToObject(operation, "tags"),
-			     cJSON_CreateString(route->role == KEY_ROLE_ADMIN ? "admin"
-									      : "monitor"));
-	output_text(operation, "summary", command->summary);
-	if (command->detail)
-		output_text(operation, "description", command->detail);
-	parameters_add(operation, route, command);
-	if (route->method != EVHTTP_REQ_GET && route->method != EVHTTP_REQ_DELETE)
-		body_add(operation, route, command);
-	responses_add(operation, route);
 }
 
 cJSON *openapi_json(void)

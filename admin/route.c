@@ -14,11 +14,12 @@
 #include <sys/queue.h>
 
 const struct route routes[] = {
-#define ROUTE(method_, path_, role_, command_, ...) \
-	{ .method = EVHTTP_REQ_##method_,           \
-	  .path = path_,                            \
-	  .role = KEY_ROLE_##role_,                 \
-	  .command = command_,                      \
+#define ROUTE(method_, path_, role_, command_, name_, ...) \
+	{ .method = EVHTTP_REQ_##method_,                  \
+	  .path = path_,                                   \
+	  .role = KEY_ROLE_##role_,                        \
+	  .command = command_,                             \
+	  .name = name_,                                   \
 	  __VA_ARGS__ },
 #include "admin/route_table.h"
 #undef ROUTE
@@ -336,8 +337,8 @@ static int lines_add(struct command_request *request, const char *name, const cJ
 int command_request_body(struct command_request *request, const struct route_match *match,
 			 const cJSON *body, const char *key)
 {
-	char argument[ROUTE_NAME_SIZE] = "";
-	const struct option *mode = api_mode(match->command);
+	char argument[ROUTE_NAME_SIZE] = "", name[API_NAME_SIZE];
+	const struct option *mode = api_mode(match->command), *option;
 	const cJSON *value;
 	int is_list = 0, rc = 0;
 
@@ -349,16 +350,19 @@ int command_request_body(struct command_request *request, const struct route_mat
 				    "key: give either this member or the header Idempotency-Key");
 	cJSON_ArrayForEach(value, body)
 	{
-		const struct option *option = member_find(match, value->string);
-
 		if (*argument && strcmp(value->string, argument) == 0)
 			rc = match->route->input ? lines_add(request, match->route->input, value)
 						 : arguments_add(request, value, is_list);
-		else if (option)
-			rc = member_add(request, option, checked(cJSON_Duplicate(value, 1)));
-		else
+		else if (!member_find(match, value->string))
 			rc = command_fail(request, "%.60s: there is no such member", value->string);
 		if (rc)
+			return -1;
+	}
+	/* In the order of the table: a job that is sent again is compared as a text. */
+	for (option = match->command->options; option && option->name; option++) {
+		value = cJSON_GetObjectItemCaseSensitive(body, api_member(option, name));
+		if (value && member_find(match, name) == option &&
+		    member_add(request, option, checked(cJSON_Duplicate(value, 1))))
 			return -1;
 	}
 	if (match->route->input && !cJSON_HasObjectItem(request->json, "lines"))

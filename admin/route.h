@@ -32,6 +32,7 @@ struct route {
 	const char *path; /* without the prefix */
 	unsigned role;    /* of enum key_role; an admin may do what a monitor may */
 	const char *command;
+	const char *name; /* in the description by OpenAPI */
 	const char *list; /* the member with the objects that are printed; NULL: it is one object */
 	const char *made; /* it makes something, whose id is in this member */
 	const char *count; /* --count, where none is given */

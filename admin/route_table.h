@@ -1,78 +1,94 @@
 /*
- * Each operation of /admin/v1 once: ROUTE(METHOD, path, role, command, more). What stands in braces
+ * Each operation of /admin/v1 once: ROUTE(METHOD, path, role, command, name, more). The name is
+ * that of the operation in the description by OpenAPI. What stands in braces
  * in the path is the option of that name, or else the next argument of the command. The other
  * options are members of the body, or of the query of GET. No include guard: included for its
  * expansion.
  */
-ROUTE(GET, "/campaigns", MONITOR, "list", .list = "campaigns", .count = "100")
-ROUTE(POST, "/campaigns", ADMIN, "create", .made = "coupon")
-ROUTE(GET, "/campaigns/{coupon}", MONITOR, "show", .flags = ROUTE_PARTIAL)
-ROUTE(PATCH, "/campaigns/{coupon}", ADMIN, "edit", .flags = ROUTE_NEEDS_VERSION)
-ROUTE(POST, "/campaigns/{coupon}/publish", ADMIN, "publish")
-ROUTE(POST, "/campaigns/{coupon}/pause", ADMIN, "pause")
-ROUTE(POST, "/campaigns/{coupon}/resume", ADMIN, "resume")
-ROUTE(POST, "/campaigns/{coupon}/close", ADMIN, "close")
-ROUTE(PUT, "/campaigns/{coupon}/stock", ADMIN, "stock", .flags = ROUTE_NEEDS_VERSION)
-ROUTE(GET, "/campaigns/{coupon}/check", MONITOR, "check", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", .list = "history")
-ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", .list = "curve")
-ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", .list = "recent")
-ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list")
-ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", .option = "format",
+ROUTE(GET, "/campaigns", MONITOR, "list", "listCampaigns", .list = "campaigns", .count = "100")
+ROUTE(POST, "/campaigns", ADMIN, "create", "createCampaign", .made = "coupon")
+ROUTE(GET, "/campaigns/{coupon}", MONITOR, "show", "getCampaign", .flags = ROUTE_PARTIAL)
+ROUTE(PATCH, "/campaigns/{coupon}", ADMIN, "edit", "editCampaign", .flags = ROUTE_NEEDS_VERSION)
+ROUTE(POST, "/campaigns/{coupon}/publish", ADMIN, "publish", "publishCampaign")
+ROUTE(POST, "/campaigns/{coupon}/pause", ADMIN, "pause", "pauseCampaign")
+ROUTE(POST, "/campaigns/{coupon}/resume", ADMIN, "resume", "resumeCampaign")
+ROUTE(POST, "/campaigns/{coupon}/close", ADMIN, "close", "closeCampaign")
+ROUTE(PUT, "/campaigns/{coupon}/stock", ADMIN, "stock", "setStock", .flags = ROUTE_NEEDS_VERSION)
+ROUTE(GET, "/campaigns/{coupon}/check", MONITOR, "check", "checkCampaign", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", "getCampaignHistory",
+      .list = "history")
+ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", "getCampaignCurve",
+      .list = "curve")
+ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", "listRecentReceives",
+      .list = "recent")
+ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list", "listCodeSets")
+ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", "importCodes", .option = "format",
       .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/campaigns/{coupon}/sets", ADMIN, "codes generate")
-ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes generate --word")
-ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/campaigns/{coupon}/users/{user}/trace", MONITOR, "trace", .list = "receives",
-      .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", ADMIN, "void", .list = "receives",
+ROUTE(POST, "/campaigns/{coupon}/sets", ADMIN, "codes generate", "generateCodes")
+ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes generate --word", "generateWord")
+ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", "getUserStatus",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit",
+ROUTE(GET, "/campaigns/{coupon}/users/{user}/trace", MONITOR, "trace", "traceUser",
+      .list = "receives", .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
+ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", ADMIN, "void", "voidUserReceives",
+      .list = "receives", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit", "auditCampaign",
       .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(POST, "/campaigns/{coupon}/rebuild", ADMIN, "rebuild", .list = "rebuild", .flags = ROUTE_JOB)
-ROUTE(POST, "/audit", MONITOR, "audit", .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL,
-      .option = "all")
-ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", .list = "receives")
-ROUTE(GET, "/receives/{receive}", MONITOR, "status", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(POST, "/receives/{receive}/void", ADMIN, "void", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/receives/{receive}/uses", MONITOR, "receive show")
-ROUTE(GET, "/receives/{receive}/quote", MONITOR, "receive quote", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/hold", ADMIN, "receive hold", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/use", ADMIN, "receive use", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/release", ADMIN, "receive release", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/rollback", ADMIN, "receive rollback", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/codes/{code}", MONITOR, "codes show")
-ROUTE(POST, "/codes/revoke", ADMIN, "codes revoke", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", .list = "codes", .option = "format",
-      .value = "jsonl")
-ROUTE(POST, "/sets/{set}/revoke", ADMIN, "codes revoke")
-ROUTE(GET, "/webhooks", MONITOR, "webhook list", .list = "webhooks")
-ROUTE(POST, "/webhooks", ADMIN, "webhook create", .made = "webhook")
-ROUTE(GET, "/webhooks/{webhook}", MONITOR, "webhook show")
-ROUTE(PATCH, "/webhooks/{webhook}", ADMIN, "webhook edit")
-ROUTE(DELETE, "/webhooks/{webhook}", ADMIN, "webhook remove")
-ROUTE(GET, "/webhooks/{webhook}/deliveries", MONITOR, "webhook show --deliveries",
+ROUTE(POST, "/campaigns/{coupon}/rebuild", ADMIN, "rebuild", "rebuildCampaign", .list = "rebuild",
+      .flags = ROUTE_JOB)
+ROUTE(POST, "/audit", MONITOR, "audit", "auditAll",
+      .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL, .option = "all")
+ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", "listUserReceives",
+      .list = "receives")
+ROUTE(GET, "/receives/{receive}", MONITOR, "status", "getReceiveStatus", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", "traceReceive",
+      .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
+ROUTE(POST, "/receives/{receive}/void", ADMIN, "void", "voidReceive", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/receives/{receive}/uses", MONITOR, "receive show", "getReceiveUses")
+ROUTE(GET, "/receives/{receive}/quote", MONITOR, "receive quote", "quoteReceive",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/hold", ADMIN, "receive hold", "holdReceive",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/use", ADMIN, "receive use", "useReceive", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/release", ADMIN, "receive release", "releaseReceive",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/rollback", ADMIN, "receive rollback", "rollbackReceive",
+      .flags = ROUTE_VERDICT)
+ROUTE(GET, "/codes/{code}", MONITOR, "codes show", "getCode")
+ROUTE(POST, "/codes/revoke", ADMIN, "codes revoke", "revokeCodes", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", "exportCodeSet", .list = "codes",
+      .option = "format", .value = "jsonl")
+ROUTE(POST, "/sets/{set}/revoke", ADMIN, "codes revoke", "revokeCodeSet")
+ROUTE(GET, "/webhooks", MONITOR, "webhook list", "listWebhooks", .list = "webhooks")
+ROUTE(POST, "/webhooks", ADMIN, "webhook create", "createWebhook", .made = "webhook")
+ROUTE(GET, "/webhooks/{webhook}", MONITOR, "webhook show", "getWebhook")
+ROUTE(PATCH, "/webhooks/{webhook}", ADMIN, "webhook edit", "editWebhook")
+ROUTE(DELETE, "/webhooks/{webhook}", ADMIN, "webhook remove", "removeWebhook")
+ROUTE(GET, "/webhooks/{webhook}/deliveries", MONITOR, "webhook show --deliveries", "listDeliveries",
       .list = "deliveries")
-ROUTE(POST, "/webhooks/{webhook}/test", ADMIN, "webhook test", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/webhooks/{webhook}/rotate", ADMIN, "webhook rotate")
-ROUTE(POST, "/webhooks/{webhook}/resend", ADMIN, "webhook show --resend")
-ROUTE(GET, "/budgets", MONITOR, "budget list", .list = "budgets")
-ROUTE(POST, "/budgets", ADMIN, "budget create", .made = "name")
-ROUTE(GET, "/budgets/{budget}", MONITOR, "budget show")
-ROUTE(PATCH, "/budgets/{budget}", ADMIN, "budget edit")
-ROUTE(GET, "/keys", MONITOR, "key list", .list = "keys")
-ROUTE(POST, "/keys", ADMIN, "key create", .made = "key")
-ROUTE(GET, "/keys/{api_key}", MONITOR, "key show")
-ROUTE(POST, "/keys/{api_key}/rotate", ADMIN, "key rotate")
-ROUTE(POST, "/keys/{api_key}/revoke", ADMIN, "key revoke")
-ROUTE(GET, "/events", MONITOR, "installation show --event-log", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/history", MONITOR, "history", .list = "history")
-ROUTE(GET, "/installation", MONITOR, "installation show", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/doctor", MONITOR, "doctor", .list = "lines", .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(GET, "/dead", MONITOR, "dead list")
-ROUTE(GET, "/dead/{letter}", MONITOR, "dead show")
-ROUTE(POST, "/dead/requeue", ADMIN, "dead requeue", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/dead/{letter}/requeue", ADMIN, "dead requeue", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/dead/{letter}/remove", ADMIN, "dead remove", .list = "messages",
+ROUTE(POST, "/webhooks/{webhook}/test", ADMIN, "webhook test", "testWebhook",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/webhooks/{webhook}/rotate", ADMIN, "webhook rotate", "rotateWebhookSecret")
+ROUTE(POST, "/webhooks/{webhook}/resend", ADMIN, "webhook show --resend", "resendDelivery")
+ROUTE(GET, "/budgets", MONITOR, "budget list", "listBudgets", .list = "budgets")
+ROUTE(POST, "/budgets", ADMIN, "budget create", "createBudget", .made = "name")
+ROUTE(GET, "/budgets/{budget}", MONITOR, "budget show", "getBudget")
+ROUTE(PATCH, "/budgets/{budget}", ADMIN, "budget edit", "editBudget")
+ROUTE(GET, "/keys", MONITOR, "key list", "listKeys", .list = "keys")
+ROUTE(POST, "/keys", ADMIN, "key create", "createKey", .made = "key")
+ROUTE(GET, "/keys/{api_key}", MONITOR, "key show", "getKey")
+ROUTE(POST, "/keys/{api_key}/rotate", ADMIN, "key rotate", "rotateKey")
+ROUTE(POST, "/keys/{api_key}/revoke", ADMIN, "key revoke", "revokeKey")
+ROUTE(GET, "/events", MONITOR, "installation show --event-log", "getEventLog",
+      .flags = ROUTE_VERDICT)
+ROUTE(GET, "/history", MONITOR, "history", "getHistory", .list = "history")
+ROUTE(GET, "/installation", MONITOR, "installation show", "getInstallation", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/doctor", MONITOR, "doctor", "getDoctor", .list = "lines",
+      .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
+ROUTE(GET, "/dead", MONITOR, "dead list", "listDeadLetters")
+ROUTE(GET, "/dead/{letter}", MONITOR, "dead show", "getDeadLetter")
+ROUTE(POST, "/dead/requeue", ADMIN, "dead requeue", "requeueDeadLetters", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/dead/{letter}/requeue", ADMIN, "dead requeue", "requeueDeadLetter",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/dead/{letter}/remove", ADMIN, "dead remove", "removeDeadLetter", .list = "messages",
       .flags = ROUTE_VERDICT)

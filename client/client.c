@@ -621,7 +621,7 @@ char *gateway_exchange(const struct config *config, const char *request, int awa
 	while (!exchange.reply && !*client->error && client->now_us < TIMEOUT_US)
 		client_wait(client, TIMEOUT_US - client->now_us);
 	why = *client->error ? client->error : strerror(ETIMEDOUT);
-	if (exchange.is_sent || client->error_number != EACCES)
+	if (!exchange.reply && (exchange.is_sent || client->error_number != EACCES))
 		log_fatal_status(exchange.is_sent ? unanswered : away);
 	if (!exchange.is_sent)
 		log_fatal("the gateway at COUPON_LISTEN, %s, cannot be reached: %s", config->listen,

@@ -122,26 +122,6 @@ static const char *const schema =
 	"CREATE TABLE piece (item bigint, number bigint, PRIMARY KEY (item, number));"
 	"CREATE TABLE sale (item bigint NOT NULL, buyer bigint NOT NULL);";
 
-/* Fresh tables and an empty Redis for this way. Needs the role that may create them. */
-static void tables_make(const struct way *way)
-{
-	struct seller *seller = seller_new(&market, way);
-
-	if (way->ledger == IN_POSTGRES) {
-		sql_script(seller, schema);
-		sql_script(seller, way->is_unique ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
-						  : "CREATE INDEX ON sale (item, buyer)");
-		sql(seller, "INSERT INTO item SELECT generate_series(1, $1::int), $2",
-		    market.items + 1, market.stock);
-	}
-	redis_run(seller, "FLUSHDB");
-	if (way->script)
-		sql_script(seller, way->script);
-	if (way->prepare)
-		way->prepare(seller);
-	seller_free(seller);
-}
-
 struct count {
 	long long stock, sold, over_limit;
 };
@@ -285,7 +265,22 @@ int main(int argc, char **argv)
 	market.gateway = setting("COUPON_LISTEN");
 	market.zookeeper = getenv("ZOOKEEPER_HOSTS");
 
-	tables_make(way);
+	/* Fresh tables and an empty Redis for this way. Needs the role that may create them. */
+	seller = seller_new(&market, way);
+	if (way->ledger == IN_POSTGRES) {
+		sql_script(seller, schema);
+		sql_script(seller, way->is_unique ? "CREATE UNIQUE INDEX ON sale (item, buyer)"
+						  : "CREATE INDEX ON sale (item, buyer)");
+		sql(seller, "INSERT INTO item SELECT generate_series(1, $1::int), $2",
+		    market.items + 1, market.stock);
+	}
+	redis_run(seller, "FLUSHDB");
+	if (way->script)
+		sql_script(seller, way->script);
+	if (way->prepare)
+		way->prepare(seller);
+	seller_free(seller);
+
 	sales_run(&market, way, &result);
 	judge(way, &result);
 	seller = seller_new(&market, NULL);

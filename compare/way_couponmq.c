@@ -57,31 +57,27 @@ static void prepare(struct seller *seller)
 	}
 }
 
-static void gateway_open(struct seller *seller)
-{
-	const char *address = seller->market->gateway, *colon = strrchr(address, ':');
-	struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
-	char host[256];
-	int fd;
-
-	if (!colon || colon - address >= (long)sizeof(host))
-		store_fail("gateway", "COUPON_LISTEN", address);
-	snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
-	if (getaddrinfo(host, colon + 1, &hints, &found))
-		store_fail("gateway", "resolve", address);
-	fd = socket(found->ai_family, SOCK_STREAM, 0);
-	if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
-		store_fail("gateway", "connect", address);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	freeaddrinfo(found);
-	seller->gateway_in = checked(fdopen(fd, "r"));
-	seller->gateway_out = checked(fdopen(dup(fd), "w"));
-}
-
 static void ask(struct seller *seller, const struct sale_asked *asked)
 {
-	if (!seller->gateway_out)
-		gateway_open(seller);
+	if (!seller->gateway_out) {
+		const char *address = seller->market->gateway, *colon = strrchr(address, ':');
+		struct addrinfo *found, hints = { .ai_socktype = SOCK_STREAM };
+		char host[256];
+		int fd;
+
+		if (!colon || colon - address >= (long)sizeof(host))
+			store_fail("gateway", "COUPON_LISTEN", address);
+		snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
+		if (getaddrinfo(host, colon + 1, &hints, &found))
+			store_fail("gateway", "resolve", address);
+		fd = socket(found->ai_family, SOCK_STREAM, 0);
+		if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen))
+			store_fail("gateway", "connect", address);
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+		freeaddrinfo(found);
+		seller->gateway_in = checked(fdopen(fd, "r"));
+		seller->gateway_out = checked(fdopen(dup(fd), "w"));
+	}
 	fprintf(seller->gateway_out,
 		"{\"id\":%d,\"op\":\"issue\",\"coupon\":\"%lld\",\"user\":%d,\"ack\":\"%s\"}\n",
 		asked->number, (long long)seller->market->coupons[asked->request->item],

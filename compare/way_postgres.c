@@ -59,7 +59,7 @@ enum sale_outcome sell_read_then_write(struct seller *seller, const struct sale_
 	long long stock;
 
 	/*
-	 * Who comes with a fence leaves it there, so that nobody with a lower one can write any
+	 * A seller with a fence leaves it there, so that nobody with a lower one can write any
 	 * more. NONE: a higher one was here before.
 	 */
 	if (seller->fence == 0)

@@ -260,7 +260,10 @@ static void answer_end(int status, void *unused)
 	}
 	text = checked(json_write(object));
 	fprintf(answer.out, "%s],%s\n", answer.line_ended ? "\n" : "", text + 1);
-	fflush(answer.out);
+	if (fflush(answer.out) || ferror(answer.out)) /* nobody knows the status otherwise */
+		_exit(status != CTL_DONE                         ? status
+		      : store_is_recorded() || output_has_made() ? CTL_UNKNOWN
+								 : CTL_FAILED);
 	cJSON_free(text);
 	cJSON_Delete(object);
 }
@@ -334,33 +337,6 @@ static char *file_make(const cJSON *values)
 	return path;
 }
 
-static void options_read(struct args *args, const cJSON *request)
-{
-	const struct option *mode = api_mode(args->command), *option;
-	char name[API_NAME_SIZE], why[API_WHY_SIZE], *text;
-	const cJSON *value;
-
-	cJSON_ArrayForEach(value, request)
-	{
-		if (strcmp(value->string, "command") == 0 ||
-		    strcmp(value->string, "arguments") == 0 || strcmp(value->string, "lines") == 0)
-			continue;
-		option = api_option(args->command, value->string);
-		if (!option)
-			args_fail("%s has no member \"%s\"", args->command->name, value->string);
-		text = api_text(option, value, why);
-		if (*why)
-			args_fail("%s", why);
-		if (text)
-			args_option(args, option, text);
-	}
-	if (mode && !args_has(args, mode->name)) {
-		if (mode->value)
-			args_fail("%s is missing", api_member(mode, name));
-		args_option(args, mode, "");
-	}
-}
-
 int api_run(struct ctl *ctl)
 {
 	const cJSON *request = request_read(), *lines, *item;
@@ -368,6 +344,9 @@ int api_run(struct ctl *ctl)
 		cJSON_GetObjectItemCaseSensitive(request, "command"));
 	const struct command *command = name ? command_find(name) : NULL;
 	const char *format;
+	const struct option *mode, *option;
+	char member[API_NAME_SIZE], why[API_WHY_SIZE], *value_text;
+	const cJSON *value;
 
 	if (!name)
 		args_fail("command: allowed is a text");
@@ -386,7 +365,30 @@ int api_run(struct ctl *ctl)
 		args_argument(&ctl->args, file_make(lines));
 	if (!command->has_no_json)
 		args_json(&ctl->args);
-	options_read(&ctl->args, request);
+
+	/* The other members are options of the command. */
+	mode = api_mode(ctl->args.command);
+	cJSON_ArrayForEach(value, request)
+	{
+		if (strcmp(value->string, "command") == 0 ||
+		    strcmp(value->string, "arguments") == 0 || strcmp(value->string, "lines") == 0)
+			continue;
+		option = api_option(ctl->args.command, value->string);
+		if (!option)
+			args_fail("%s has no member \"%s\"", ctl->args.command->name,
+				  value->string);
+		value_text = api_text(option, value, why);
+		if (*why)
+			args_fail("%s", why);
+		if (value_text)
+			args_option(&ctl->args, option, value_text);
+	}
+	if (mode && !args_has(&ctl->args, mode->name)) {
+		if (mode->value)
+			args_fail("%s is missing", api_member(mode, member));
+		args_option(&ctl->args, mode, "");
+	}
+
 	args_end(&ctl->args);
 	if (command->has_no_json) { /* it writes a file, or the same to standard output */
 		format = args_text(&ctl->args, "format");

@@ -110,26 +110,6 @@ void args_option(struct args *args, const struct option *option, const char *val
 		text_check(say_option(option->name), value);
 }
 
-/* Takes the option in argv[0]. Returns how many words it used. */
-static int option_take(struct args *args, int argc, char **argv)
-{
-	const char *name = argv[0] + 2;
-	size_t len = strcspn(name, "=");
-	int i = option_find(args->command, name, len);
-	const struct option *option;
-
-	if (i < 0)
-		args_fail("%s has no option %.*s%s", args->command->name, (int)(len + 2), argv[0],
-			  say_help(args->command->name));
-	option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
-	if (!option->value && name[len])
-		args_fail("%s takes no value", say_option(option->name));
-	if (option->value && !name[len] && argc < 2)
-		args_fail("%s needs a value: %s", say_option(option->name), option->help);
-	args_option(args, option, !option->value ? "" : name[len] ? name + len + 1 : argv[1]);
-	return option->value && !name[len] ? 2 : 1;
-}
-
 void args_argument(struct args *args, char *word)
 {
 	const struct command *command = args->command;
@@ -199,10 +179,29 @@ void args_read(struct args *args, const struct command *command, int argc, char 
 			args->words = argv + 1;
 			break;
 		}
-		if (strncmp(argv[0], "--", 2) == 0)
-			used = option_take(args, argc, argv);
-		else
+		if (strncmp(argv[0], "--", 2) == 0) {
+			const char *name = argv[0] + 2;
+			size_t len = strcspn(name, "=");
+			int i = option_find(args->command, name, len);
+			const struct option *option;
+
+			if (i < 0)
+				args_fail("%s has no option %.*s%s", args->command->name,
+					  (int)(len + 2), argv[0], say_help(args->command->name));
+			option = i == ARGS_OPTIONS_MAX ? &json_option : &args->command->options[i];
+			if (!option->value && name[len])
+				args_fail("%s takes no value", say_option(option->name));
+			if (option->value && !name[len] && argc < 2)
+				args_fail("%s needs a value: %s", say_option(option->name),
+					  option->help);
+			args_option(args, option,
+				    !option->value ? ""
+				    : name[len]    ? name + len + 1
+						   : argv[1]);
+			used = option->value && !name[len] ? 2 : 1;
+		} else {
 			args_argument(args, argv[0]);
+		}
 		argc -= used;
 		argv += used;
 	}

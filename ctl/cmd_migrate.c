@@ -38,43 +38,6 @@ static void step_say(const char *kind, const char *name, int64_t version, const 
 	fflush(stdout);
 }
 
-/* The version of the database, which may be upgraded to this program's. 0: it is empty. */
-static int64_t version_check(struct db *db)
-{
-	PGresult *result;
-	int64_t version = 0;
-
-	db_do(db, sql_query_migration_init);
-	db_do(db, sql_query_function_init);
-	result = db_ask(db, sql_query_migration_list);
-	for (int row = 0; row < PQntuples(result); row++) {
-		version = column_number(result, row, "version");
-		/*
-		 * A migration that is applied is never changed. Until 0.9.0 is released the schema
-		 * is: then databases of before are made anew.
-		 */
-		for (const struct migration *m = migrations; m->name; m++)
-			if (m->version == version &&
-			    strcmp(column_text(result, row, "checksum"), m->checksum) != 0)
-				log_fatal(
-					"the database has another migration %04lld, \"%s\", than "
-					"this program: it was made by a version before 0.9.0, or "
-					"by "
-					"another build of it, and cannot be upgraded: create a new "
-					"database",
-					(long long)version, column_text(result, row, "name"));
-	}
-	PQclear(result);
-	if (version > newest)
-		log_fatal("the database is at version %lld, newer than this program's %d: use a "
-			  "newer couponctl",
-			  (long long)version, newest);
-	if (version == newest)
-		step_say("database", NULL, newest, "kept",
-			 "the database is at version %d already\n", newest);
-	return version;
-}
-
 static void progress_notice(void *context, const char *text)
 {
 	char step[PROGRESS_WHAT_SIZE];
@@ -171,13 +134,53 @@ static void migrations_apply(struct db *db, int64_t version, int is_dry)
 	}
 }
 
+/*
+ * Gives the roles of the programs the passwords of the settings, or prints to which. PostgreSQL
+ * gets what it keeps of a password, and never the password, which may come into its log.
+ */
+static void logins_give(struct db *db, const struct config *config, int is_dry)
+{
+	const struct {
+		const char *role, *password;
+	} logins[] = {
+		{ "couponmq_gateway", config->gateway_password },
+		{ "couponmq_worker", config->worker_password },
+		{ "couponmq_operator", config->operator_password },
+	};
+
+	for (size_t i = 0; i < sizeof(logins) / sizeof(logins[0]); i++) {
+		const char *role = logins[i].role;
+		PGresult *result;
+		char *kept;
+
+		if (!*logins[i].password)
+			continue;
+		if (is_dry) {
+			step_say("login", role, newest, "to be applied",
+				 "login of %s: to be applied\n", role);
+			continue;
+		}
+		kept = PQencryptPasswordConn(db_libpq(db), logins[i].password, role,
+					     "scram-sha-256");
+		if (!kept)
+			log_fatal("the password of %s cannot be used, and nothing was changed: %s",
+				  role, PQerrorMessage(db_libpq(db)));
+		result = db_ask(db, sql_query_role_login, postgres_text(role), postgres_text(kept));
+		db_run(db, column_text(result, 0, "statement"));
+		PQclear(result);
+		PQfreemem(kept);
+		step_say("login", role, newest, "applying", "login of %s: applying\n", role);
+	}
+}
+
 static int migrate_run(struct ctl *ctl)
 {
 	struct db *db = store_admin_open(ctl);
 	PGresult *shape = db_ask(db, sql_query_database_shape);
 	const char *name = column_text(shape, 0, "name"),
 		   *encoding = column_text(shape, 0, "encoding");
-	int64_t version;
+	int64_t version = 0;
+	PGresult *result;
 
 	as_json = args_has(&ctl->args, "json");
 	for (const struct migration *m = migrations; m->name; m++)
@@ -196,7 +199,35 @@ static int migrate_run(struct ctl *ctl)
 
 	db_lock_wait(db, "migrate");
 	db_run(db, "BEGIN");
-	version = version_check(db);
+
+	/* The version of the database, which may be upgraded to this program's. 0: it is empty. */
+	db_do(db, sql_query_migration_init);
+	db_do(db, sql_query_function_init);
+	result = db_ask(db, sql_query_migration_list);
+	for (int row = 0; row < PQntuples(result); row++) {
+		version = column_number(result, row, "version");
+		/*
+		 * A migration that is applied is never changed. Until 0.9.0 is released the schema
+		 * is: then databases of before are made anew.
+		 */
+		for (const struct migration *m = migrations; m->name; m++)
+			if (m->version == version &&
+			    strcmp(column_text(result, row, "checksum"), m->checksum) != 0)
+				log_fatal("the database has another migration %04lld, \"%s\", than "
+					  "this program: it was made by a version before 0.9.0, or "
+					  "by another build of it, and cannot be upgraded: create "
+					  "a new database",
+					  (long long)version, column_text(result, row, "name"));
+	}
+	PQclear(result);
+	if (version > newest)
+		log_fatal("the database is at version %lld, newer than this program's %d: use a "
+			  "newer couponctl",
+			  (long long)version, newest);
+	if (version == newest)
+		step_say("database", NULL, newest, "kept",
+			 "the database is at version %d already\n", newest);
+
 	fflush(stdout);
 	if (args_has(&ctl->args, "dry-run")) {
 		migrations_apply(db, version, 1);
@@ -204,6 +235,7 @@ static int migrate_run(struct ctl *ctl)
 		if (roles_differ(db))
 			step_say("rights", NULL, newest, "to be applied",
 				 "rights of the roles: to be applied\n");
+		logins_give(db, &ctl->config, 1);
 		db_run(db, "ROLLBACK");
 		db_close(db);
 		return 0;
@@ -226,6 +258,7 @@ static int migrate_run(struct ctl *ctl)
 		roles_differ(db); /* records them */
 		step_say("rights", NULL, newest, "applying", "rights of the roles: applying\n");
 	}
+	logins_give(db, &ctl->config, 0);
 	fflush(stdout);
 	db_judge(db);
 	log_fatal_status(CTL_UNKNOWN); /* a COMMIT whose reply is lost may be done */
@@ -242,10 +275,13 @@ const struct command migrate_command = {
 	.run = migrate_run,
 	.options = OPTIONS(SWITCH("dry-run", "print what would be applied, and apply nothing")),
 	.summary = "upgrade the database to this program's version",
-	.detail = "Migrations go forward only. One transaction applies the migrations, the "
-		  "functions\n"
-		  "that differ and the rights of the roles. A function that is newer than this\n"
-		  "program's is kept. A database that is newer than this program is refused. A\n"
-		  "migration that takes long shows its progress. Concurrent runs are safe. The\n"
-		  "command connects as the owner of the tables (DATABASE_ADMIN_URL).",
+	.detail =
+		"Migrations go forward only. One transaction applies the migrations, the "
+		"functions\n"
+		"that differ and the rights of the roles, and gives the roles of the programs\n"
+		"the passwords of COUPON_GATEWAY_PASSWORD, COUPON_WORKER_PASSWORD and\n"
+		"COUPON_OPERATOR_PASSWORD, where they are set. A function that is newer than this\n"
+		"program's is kept. A database that is newer than this program is refused. A\n"
+		"migration that takes long shows its progress. Concurrent runs are safe. The\n"
+		"command connects as the owner of the tables (DATABASE_ADMIN_URL).",
 };

@@ -51,39 +51,6 @@ struct lost {
 	int as_json;
 };
 
-/* Stores in PostgreSQL the highest numbers that only Redis has, and reads all generations. */
-static void generations_read(struct lost *lost)
-{
-	PGresult *row = store_coupon_row(lost->db, sql_query_coupon_show, lost->coupon), *page;
-	redisReply *hash = store_reply(lost->redis,
-				       coupon_call(lost->redis, lost->coupon, "HGETALL",
-						   COUPON_KEY_COUPON, NULL));
-	struct postgres_array numbers = { .type = POSTGRES_INT4 },
-			      highs = { .type = POSTGRES_INT8 };
-	struct generations generations = { 0 };
-	struct redis_coupon in_redis;
-
-	lost->current = column_number(row, 0, "postgresql.generation");
-	PQclear(row);
-	redis_coupon_parse(&in_redis, hash);
-	if (in_redis.generation > 0 && in_redis.generation < lost->current)
-		lost->current = in_redis.generation;
-
-	generations_raise(&generations, hash, NULL);
-	freeReplyObject(hash);
-	generations_arrays(&generations, &numbers, &highs);
-	generations_fini(&generations);
-	db_do(lost->db, sql_query_generation_seen, postgres_number(lost->coupon),
-	      postgres_array(&numbers), postgres_array(&highs));
-	postgres_array_fini(&numbers);
-	postgres_array_fini(&highs);
-
-	page = db_ask(lost->db, sql_query_coupon_generation_page, postgres_number(lost->coupon));
-	for (int i = 0; i < PQntuples(page); i++)
-		generation_add_row(&lost->older, page, i, 0);
-	PQclear(page);
-}
-
 /* The generation in which a known receive is counted when it is given up. */
 static int64_t generation_take(struct lost *lost)
 {
@@ -230,9 +197,39 @@ static void give_up(struct ctl *ctl, struct db *db, struct redis_client *redis)
 			     .as_json = args_has(&ctl->args, "json") };
 	struct generation *older;
 	cJSON *object;
+	PGresult *row, *page;
+	redisReply *hash;
+	struct postgres_array numbers = { .type = POSTGRES_INT4 },
+			      highs = { .type = POSTGRES_INT8 };
+	struct generations generations = { 0 };
+	struct redis_coupon in_redis;
 
 	arrivals_refuse(ctl->config.amqp_url, db, redis);
-	generations_read(&lost);
+
+	/* Store in PostgreSQL the highest numbers that only Redis has, and read all generations. */
+	row = store_coupon_row(lost.db, sql_query_coupon_show, lost.coupon);
+	hash = store_reply(lost.redis, coupon_call(lost.redis, lost.coupon, "HGETALL",
+						   COUPON_KEY_COUPON, NULL));
+	lost.current = column_number(row, 0, "postgresql.generation");
+	PQclear(row);
+	redis_coupon_parse(&in_redis, hash);
+	if (in_redis.generation > 0 && in_redis.generation < lost.current)
+		lost.current = in_redis.generation;
+
+	generations_raise(&generations, hash, NULL);
+	freeReplyObject(hash);
+	generations_arrays(&generations, &numbers, &highs);
+	generations_fini(&generations);
+	db_do(lost.db, sql_query_generation_seen, postgres_number(lost.coupon),
+	      postgres_array(&numbers), postgres_array(&highs));
+	postgres_array_fini(&numbers);
+	postgres_array_fini(&highs);
+
+	page = db_ask(lost.db, sql_query_coupon_generation_page, postgres_number(lost.coupon));
+	for (int i = 0; i < PQntuples(page); i++)
+		generation_add_row(&lost.older, page, i, 0);
+	PQclear(page);
+
 	store_redis_check(redis, outbox_scan(redis, lost.coupon, message_owe, &lost) == 0);
 	store_redis_check(redis, coupon_scan(redis, lost.coupon, COUPON_KEY_USERS, SCAN_COUNT,
 					     users_give_up, &lost) == 0);

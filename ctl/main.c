@@ -38,6 +38,12 @@ static int is_option_with_value(const char *word)
 	return 0;
 }
 
+/* How much of a word is told: the value of a misspelled flag may be a secret. */
+static int word_len(const char *word)
+{
+	return (int)(strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : strlen(word));
+}
+
 /*
  * The command that the first words name, with its mode, and how many words its name has. A wrong
  * name ends the process.
@@ -47,7 +53,8 @@ static const struct command *command_choose(int argc, char **argv, int *used)
 	const struct command *command = command_find(argv[0]);
 
 	if (!command)
-		args_fail("there is no command \"%s\"; see couponctl --help", argv[0]);
+		args_fail("there is no command \"%.*s\"; see couponctl --help", word_len(argv[0]),
+			  argv[0]);
 	*used = 1;
 	/* The second word of "dead list" is the end of the name of a command. */
 	if (command->subcommands && argc > 1 && !is_help(argv[1])) {
@@ -57,8 +64,8 @@ static const struct command *command_choose(int argc, char **argv, int *used)
 		while (*sub && strcmp((*sub)->name + begin, argv[1]) != 0)
 			sub++;
 		if (!*sub)
-			args_fail("%s has no command \"%s\"%s", command->name, argv[1],
-				  say_help(command->name));
+			args_fail("%s has no command \"%.*s\"%s", command->name, word_len(argv[1]),
+				  argv[1], say_help(command->name));
 		command = *sub;
 		*used = 2;
 	}
@@ -136,7 +143,8 @@ int main(int argc, char **argv)
 	}
 	argc = config_flags_take(CONFIG_CTL, argc, argv, is_option_with_value);
 	if (is_api && argc > 1)
-		args_fail("this mode takes settings only, but got \"%s\"", argv[1]);
+		args_fail("this mode takes settings only, but got \"%.*s\"", word_len(argv[1]),
+			  argv[1]);
 	if (argc < 2 && !is_api) {
 		commands_help_print(stderr);
 		return CTL_INVALID;

@@ -13,7 +13,8 @@
 
 /*
  * The currencies that do not have two digits, by the column "Minor unit" of list one of ISO 4217,
- * which SIX publishes as its maintenance agency. console/dom.js has the same table.
+ * which SIX publishes as its maintenance agency. console/dom.js and the clients in sdk/ have the
+ * same table.
  */
 static const char *const others[DIGITS_MOST + 1] = {
 	[0] = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",

@@ -344,6 +344,11 @@ void output_made(const char *format, ...)
 	va_end(list);
 }
 
+int output_has_made(void)
+{
+	return *made != '\0';
+}
+
 int output_end(int status, int has_changed)
 {
 	int failed = ferror(stdout); /* a write before, whose reason is no longer known */

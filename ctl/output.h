@@ -59,6 +59,7 @@ void output_say(cJSON *object, const char *template, int as_json);
  * written, standard error has this sentence, and the exit status is CTL_UNKNOWN.
  */
 void output_made(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int output_has_made(void);
 /* Writes out what was printed. The command then returns this exit status, unless that fails. */
 int output_end(int status, int has_changed);
 

@@ -300,41 +300,6 @@ static void count_step(struct webhooks *webhooks)
 	PQclear(row);
 }
 
-static void expire_step(struct webhooks *webhooks)
-{
-	int64_t now_ms = clock_monotonic_ms();
-
-	if (now_ms < webhooks->expire_ms || !keeper_state().elected ||
-	    !postgres_up(webhooks->postgres))
-		return;
-	webhooks->expire_ms = now_ms + EXPIRE_EVERY_MS;
-	PQclear(ask(webhooks, sql_query_webhook_expire,
-		    POSTGRES_ARGUMENTS(postgres_number(webhooks->config->webhook_keep_s))));
-}
-
-/* Waits until there is something to do, for PostgreSQL, for libcurl's requests, or to stop. */
-static void wait_step(struct webhooks *webhooks)
-{
-	int postgres_is_open = postgres_fd(webhooks->postgres) >= 0;
-	struct curl_waitfd fds[] = { { .fd = webhooks->thread.fd, .events = CURL_WAIT_POLLIN },
-				     { .fd = postgres_fd(webhooks->postgres),
-				       .events = CURL_WAIT_POLLIN } };
-	int64_t now_ms = clock_monotonic_ms(), next_ms = now_ms + LEASE_EVERY_MS;
-
-	/* Libcurl knows itself when its requests go on. */
-	for (size_t i = 0; i < webhooks->sendings_n; i++) {
-		const struct webhook_sending *sending = &webhooks->sendings[i];
-		int64_t due_ms = sending->state == SENDING_FREE    ? webhooks->lease_at_ms
-				 : sending->state == SENDING_ENDED ? sending->retry_ms
-								   : INT64_MAX;
-
-		if (due_ms < next_ms)
-			next_ms = due_ms;
-	}
-	check(curl_multi_poll(webhooks->multi, fds, postgres_is_open ? 2 : 1,
-			      next_ms > now_ms ? (int)(next_ms - now_ms) : 0, NULL) == CURLM_OK);
-}
-
 static void *run(void *argument)
 {
 	struct webhooks *webhooks = argument;
@@ -342,6 +307,10 @@ static void *run(void *argument)
 	int64_t until_ms, left_ms;
 
 	while (!webhooks->thread.stops) {
+		int postgres_is_open;
+		struct curl_waitfd fds[2];
+		int64_t now_ms, next_ms;
+
 		/* Connects when that is due, and reads what is announced. */
 		if (postgres_up(webhooks->postgres))
 			postgres_step(webhooks->postgres, clock_monotonic_ms());
@@ -351,8 +320,39 @@ static void *run(void *argument)
 		record_step(webhooks);
 		lease_step(webhooks);
 		count_step(webhooks);
-		expire_step(webhooks);
-		wait_step(webhooks);
+
+		/* One of the workers, that of the keeper, removes what expires. */
+		now_ms = clock_monotonic_ms();
+		if (now_ms >= webhooks->expire_ms && keeper_state().elected &&
+		    postgres_up(webhooks->postgres)) {
+			webhooks->expire_ms = now_ms + EXPIRE_EVERY_MS;
+			PQclear(ask(webhooks, sql_query_webhook_expire,
+				    POSTGRES_ARGUMENTS(
+					    postgres_number(webhooks->config->webhook_keep_s))));
+		}
+
+		/* Wait for something to do, PostgreSQL, libcurl's requests, or the stop. */
+		postgres_is_open = postgres_fd(webhooks->postgres) >= 0;
+		now_ms = clock_monotonic_ms();
+		next_ms = now_ms + LEASE_EVERY_MS;
+		fds[0] = (struct curl_waitfd){ .fd = webhooks->thread.fd,
+					       .events = CURL_WAIT_POLLIN };
+		fds[1] = (struct curl_waitfd){ .fd = postgres_fd(webhooks->postgres),
+					       .events = CURL_WAIT_POLLIN };
+
+		/* Libcurl knows itself when its requests go on. */
+		for (size_t i = 0; i < webhooks->sendings_n; i++) {
+			const struct webhook_sending *one = &webhooks->sendings[i];
+			int64_t due_ms = one->state == SENDING_FREE    ? webhooks->lease_at_ms
+					 : one->state == SENDING_ENDED ? one->retry_ms
+								       : INT64_MAX;
+
+			if (due_ms < next_ms)
+				next_ms = due_ms;
+		}
+		check(curl_multi_poll(webhooks->multi, fds, postgres_is_open ? 2 : 1,
+				      next_ms > now_ms ? (int)(next_ms - now_ms) : 0,
+				      NULL) == CURLM_OK);
 	}
 
 	/* Wait until nothing is being sent, or for STOP_MS. */

@@ -351,21 +351,6 @@ static int ready(void *context, cJSON **body)
 	return !redis && !own;
 }
 
-/* The body of /readyz in a line: "ready; rabbitmq: not connected". */
-static void status_line(const cJSON *body, int is_ready, char status[SERVICE_STATUS_SIZE])
-{
-	int len = snprintf(status, SERVICE_STATUS_SIZE, is_ready ? "ready" : "not ready");
-	const cJSON *part;
-
-	cJSON_ArrayForEach(part, cJSON_GetObjectItem(body, "degraded"))
-	{
-		if (len < SERVICE_STATUS_SIZE)
-			len += snprintf(status + len, SERVICE_STATUS_SIZE - (size_t)len, "; %s: %s",
-					part->valuestring,
-					cJSON_GetObjectItem(body, part->valuestring)->valuestring);
-	}
-}
-
 /* Returns 1: there is always something to look after. */
 static int on_tick(void *context)
 {
@@ -383,7 +368,18 @@ static int on_tick(void *context)
 	if (gateway->config->processes > 1) {
 		service_turned(gateway->process, is_ready);
 	} else if (service_is_due(now_ms)) {
-		status_line(body, is_ready, status);
+		const cJSON *part;
+		int len = snprintf(status, SERVICE_STATUS_SIZE, is_ready ? "ready" : "not ready");
+
+		/* The body of /readyz in a line: "ready; rabbitmq: not connected". */
+		cJSON_ArrayForEach(part, cJSON_GetObjectItem(body, "degraded"))
+		{
+			if (len < SERVICE_STATUS_SIZE)
+				len += snprintf(status + len, SERVICE_STATUS_SIZE - (size_t)len,
+						"; %s: %s", part->valuestring,
+						cJSON_GetObjectItem(body, part->valuestring)
+							->valuestring);
+		}
 		service_tell(now_ms, is_ready, 1, status);
 	}
 	cJSON_Delete(body);

@@ -12,6 +12,7 @@
 #include "common/program/kernel_limit.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
+#include "common/program/ready.h"
 #include "common/program/service_manager.h"
 #include "common/serve/http_origin.h"
 #include "common/serve/loop.h"
@@ -225,8 +226,10 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	struct processes processes = { .n = (size_t)config->processes,
 				       .config = config,
 				       .sockets = sockets };
-	int64_t until_ms, left_ms;
+	char status[SERVICE_STATUS_SIZE];
+	int64_t until_ms, left_ms, now_ms;
 	int killed = 0, signals = 1, signal = 0;
+	size_t running;
 
 	check(processes.n <= PROCESSES_MAX);
 	/* Blocked from here on: a signal stays pending until sigtimedwait(). */
@@ -258,13 +261,23 @@ static int processes_run(const struct config *config, const struct gateway_socke
 	close(sockets->http);
 	processes_signal(&processes, SIGTERM);
 	until_ms = clock_monotonic_ms() + gateway_stop_ms(config);
-	while (processes_reap(&processes, 1) > 0) {
-		left_ms = until_ms - clock_monotonic_ms();
+	while ((running = processes_reap(&processes, 1)) > 0) {
+		now_ms = clock_monotonic_ms();
+		if (service_is_due(now_ms)) {
+			snprintf(status, sizeof(status), "stopping; %zu of %zu processes run",
+				 running, processes.n);
+			service_tell(now_ms, 0, 1, status);
+		}
+		left_ms = until_ms - now_ms;
 		if (left_ms <= 0 && !killed) {
 			processes_signal(&processes, SIGKILL);
 			killed = 1;
 		}
-		signal = signal_wait(&processes, left_ms > 0 ? left_ms : KILLED_WAIT_MS);
+		if (left_ms <= 0)
+			left_ms = KILLED_WAIT_MS;
+		if (left_ms > service_every_ms())
+			left_ms = service_every_ms();
+		signal = signal_wait(&processes, left_ms);
 		if (signal != SIGTERM && signal != SIGINT)
 			continue;
 		signals++;
@@ -344,6 +357,7 @@ int main(int argc, char **argv)
 	log_init("coupon-gateway", LOG_LEVEL_INFO, 0);
 	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_GATEWAY, argc, argv, NULL);
+	ready_answer(&config, "COUPON_HTTP_LISTEN", config.http_listen, argc, argv);
 	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-gateway");
 	service_version_init();

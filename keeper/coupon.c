@@ -234,12 +234,15 @@ static int is_of_page(const struct keeper_context *context, const struct coupon_
 	return action == COUPON_LOAD || (action == COUPON_REBUILD && context->may_open);
 }
 
-/* Loads and rebuilds together those of a page that page_rebuild() can do. 0, or -1. */
-static int page_fill(struct keeper_context *context, struct coupon_page *page)
+int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page)
 {
 	size_t n = 0, loads = 0, done = 0;
 	int64_t issued = 0;
 
+	if (page_keep(context, page) || page_verify(context, page))
+		return -1;
+
+	/* Load and rebuild together those that page_rebuild() can do. */
 	for (size_t i = 0; i < page->n; i++) {
 		const struct coupon_row *row = &page->rows[i];
 
@@ -262,13 +265,6 @@ static int page_fill(struct keeper_context *context, struct coupon_page *page)
 	for (size_t i = 0; i < page->n; i++)
 		done += page->states[i] == PAGE_DONE;
 	return done > 0 ? coupon_page_look(page, context->redis) : 0;
-}
-
-int keeper_coupons_step(struct keeper_context *context, struct coupon_page *page)
-{
-	return page_keep(context, page) || page_verify(context, page) || page_fill(context, page)
-		       ? -1
-		       : 0;
 }
 
 /* The end of a campaign */

@@ -28,20 +28,6 @@ int64_t coupon_taken(const struct coupon_look *look)
 	return look->total - look->stock - look->reserved - look->lost;
 }
 
-static enum coupon_action absent_action(const struct coupon_row *row,
-					const struct coupon_look *look)
-{
-	if (row->generation > 0 || row->issued > 0 || look->users_n > 0 || look->outbox_n > 0)
-		return COUPON_REBUILD;
-	return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
-}
-
-/* Or have left after the counts were read: then nothing differs. */
-static int users_are_gone(const struct coupon_row *row, const struct coupon_look *look)
-{
-	return look->users_n * row->limit < coupon_taken(look);
-}
-
 int coupon_lacks(const struct coupon_row *row, const struct coupon_look *look)
 {
 	return look->seq < look->reported || look->seq < row->seq_seen || look->seq < row->settled;
@@ -52,8 +38,12 @@ enum coupon_action coupon_action(const struct coupon_row *row, const struct coup
 {
 	if (look->broken)
 		return coupon_rebuild_is_due(row) ? COUPON_REBUILD : COUPON_KEEP;
-	if (!look->present)
-		return absent_action(row, look);
+	if (!look->present) {
+		if (row->generation > 0 || row->issued > 0 || look->users_n > 0 ||
+		    look->outbox_n > 0)
+			return COUPON_REBUILD;
+		return row->status == COUPON_CLOSED ? COUPON_KEEP : COUPON_LOAD;
+	}
 	if (look->placeholder && row->generation == 0)
 		return COUPON_REBUILD; /* its first load did not end */
 	if (look->generation > row->generation)
@@ -69,7 +59,8 @@ enum coupon_action coupon_action(const struct coupon_row *row, const struct coup
 		return COUPON_VERIFY;
 	if (row->version > look->version)
 		return COUPON_TERMS;
-	return users_are_gone(row, look) ? COUPON_COMPARE : COUPON_KEEP;
+	/* Users are gone, or have left after the counts were read: then nothing differs. */
+	return look->users_n * row->limit < coupon_taken(look) ? COUPON_COMPARE : COUPON_KEEP;
 }
 
 int coupon_adds_up(const struct coupon_row *row, const struct coupon_look *look, int64_t known)
@@ -167,31 +158,6 @@ int coupon_page_expiring(struct coupon_page *page, struct keeper_database *datab
 	return 0;
 }
 
-/* Asks for one coupon: LOOK_COMMANDS commands. */
-static void look_append(struct redis_client *redis, const struct coupon_row *row)
-{
-	char keys[5][COUPON_KEY_SIZE], generation[NUMBER_SIZE];
-	const char *coupon[] = { "HMGET",      coupon_key(row->id, COUPON_KEY_COUPON, keys[0]),
-				 "run_id",     "version",
-				 "generation", "fence",
-				 "seq",        "total",
-				 "stock",      "reserved",
-				 "lost",       "placeholder",
-				 "rebuild",    "revocation" };
-	const char *users[] = { "HLEN", coupon_key(row->id, COUPON_KEY_USERS, keys[1]) };
-	const char *outbox[] = { "HLEN", coupon_key(row->id, COUPON_KEY_OUTBOX, keys[2]) };
-	const char *seen[] = { "HGET", coupon_key(row->id, COUPON_KEY_SEEN, keys[3]),
-			       number_text(row->generation, generation) };
-	const char *terms[] = { "GETRANGE", coupon_key(row->id, COUPON_KEY_TERMS, keys[4]), "0",
-				"20" };
-
-	redis_client_append(redis, LOOK_FIELDS + 2, coupon);
-	redis_client_append(redis, 2, users);
-	redis_client_append(redis, 2, outbox);
-	redis_client_append(redis, 3, seen);
-	redis_client_append(redis, 4, terms);
-}
-
 /* Takes the reply to a command of look_append(). */
 static void look_take(struct coupon_look *look, int command, const redisReply *reply)
 {
@@ -223,8 +189,35 @@ static void look_take(struct coupon_look *look, int command, const redisReply *r
 int coupon_page_look(struct coupon_page *page, struct redis_client *redis)
 {
 	memset(page->looks, 0, page->n * sizeof(page->looks[0]));
-	for (size_t i = 0; i < page->n; i++)
-		look_append(redis, &page->rows[i]);
+	for (size_t i = 0; i < page->n; i++) {
+		char keys[5][COUPON_KEY_SIZE], generation[NUMBER_SIZE];
+		/* LOOK_COMMANDS of them, whose replies look_take() takes. */
+		const char *coupon[] = {
+			"HMGET",      coupon_key(page->rows[i].id, COUPON_KEY_COUPON, keys[0]),
+			"run_id",     "version",
+			"generation", "fence",
+			"seq",        "total",
+			"stock",      "reserved",
+			"lost",       "placeholder",
+			"rebuild",    "revocation"
+		};
+		const char *users[] = { "HLEN",
+					coupon_key(page->rows[i].id, COUPON_KEY_USERS, keys[1]) };
+		const char *outbox[] = { "HLEN",
+					 coupon_key(page->rows[i].id, COUPON_KEY_OUTBOX, keys[2]) };
+		const char *seen[] = { "HGET",
+				       coupon_key(page->rows[i].id, COUPON_KEY_SEEN, keys[3]),
+				       number_text(page->rows[i].generation, generation) };
+		const char *terms[] = { "GETRANGE",
+					coupon_key(page->rows[i].id, COUPON_KEY_TERMS, keys[4]),
+					"0", "20" };
+
+		redis_client_append(redis, LOOK_FIELDS + 2, coupon);
+		redis_client_append(redis, 2, users);
+		redis_client_append(redis, 2, outbox);
+		redis_client_append(redis, 3, seen);
+		redis_client_append(redis, 4, terms);
+	}
 	for (size_t i = 0; i < page->n * LOOK_COMMANDS; i++) {
 		struct coupon_look *look = &page->looks[i / LOOK_COMMANDS];
 		redisReply *reply = redis_client_next(redis);

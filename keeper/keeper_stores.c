@@ -413,29 +413,6 @@ int keeper_stores_round(struct keeper_stores *stores, struct keeper_context *con
 	return 0;
 }
 
-/* Copies one page. 0, and `keys_copied` is how far Redis has them; or -1 as above. */
-static int keys_page_copy(struct keeper_stores *stores, struct keeper_context *context)
-{
-	PGresult *rows =
-		keeper_database_query(context->database, sql_query_key_records,
-				      POSTGRES_ARGUMENTS(postgres_number(stores->keys_copied),
-							 postgres_number(KEY_COPY_PAGE)));
-	enum key_copied copied;
-
-	if (!rows)
-		return -1;
-	fault_point(FAULT_KEEPER_BEFORE_KEYS);
-	copied = key_copy_write(context->redis, stores->installation, rows, &stores->keys_copied,
-				stores->keys_version);
-	fault_point(FAULT_KEEPER_AFTER_KEYS);
-	if (copied == KEY_COPIED)
-		metrics_add(KEEPER_METRIC_KEYS_COPIED, PQntuples(rows));
-	else
-		stores->keys_copied = -1; /* the next round begins anew */
-	PQclear(rows);
-	return copied != KEY_COPY_FAILED || redis_client_is_open(context->redis) ? 0 : -1;
-}
-
 int keeper_stores_keys(struct keeper_stores *stores, struct keeper_context *context)
 {
 	int64_t ahead = stores->keys_copied - stores->keys_version;
@@ -451,9 +428,31 @@ int keeper_stores_keys(struct keeper_stores *stores, struct keeper_context *cont
 		stores->keys_are_ahead = ahead > 0;
 	}
 	for (int i = 0; i < KEYS_PAGES; i++) {
+		PGresult *rows;
+		enum key_copied copied;
+
 		if (stores->keys_copied < 0 || stores->keys_copied >= stores->keys_version)
 			return 0;
-		if (keeper_context_goes_on(context) || keys_page_copy(stores, context))
+		if (keeper_context_goes_on(context))
+			return -1;
+
+		/* Copy a page: `keys_copied` is then how far Redis has them. */
+		rows = keeper_database_query(context->database, sql_query_key_records,
+					     POSTGRES_ARGUMENTS(postgres_number(
+									stores->keys_copied),
+								postgres_number(KEY_COPY_PAGE)));
+		if (!rows)
+			return -1;
+		fault_point(FAULT_KEEPER_BEFORE_KEYS);
+		copied = key_copy_write(context->redis, stores->installation, rows,
+					&stores->keys_copied, stores->keys_version);
+		fault_point(FAULT_KEEPER_AFTER_KEYS);
+		if (copied == KEY_COPIED)
+			metrics_add(KEEPER_METRIC_KEYS_COPIED, PQntuples(rows));
+		else
+			stores->keys_copied = -1; /* the next round begins anew */
+		PQclear(rows);
+		if (copied == KEY_COPY_FAILED && !redis_client_is_open(context->redis))
 			return -1;
 	}
 	return 0;

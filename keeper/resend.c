@@ -142,19 +142,6 @@ static int queue_is_empty(const struct resend *resend, int64_t now_ms)
 	return resend->empty_since_ms && now_ms - resend->empty_since_ms >= resend->after_ms;
 }
 
-/* The workers hold its messages, and settle them slowly. */
-static int is_settling(const struct resend *resend, const struct resend_entry *entry,
-		       int64_t now_ms)
-{
-	return entry->progress_ms && now_ms - entry->progress_ms < resend->after_ms;
-}
-
-/* Whether receives may have been overtaken, and no copies of them are on their way. */
-static int may_be_overtaken(const struct resend_entry *entry)
-{
-	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed);
-}
-
 static struct resend_pass *pass_begin(struct resend_entry *entry, enum resend_kind kind,
 				      const struct resend_coupon *coupon)
 {
@@ -165,15 +152,6 @@ static struct resend_pass *pass_begin(struct resend_entry *entry, enum resend_ki
 					    .outbox_n = coupon->outbox_n,
 					    .cursor = "0" };
 	return &entry->pass;
-}
-
-/* The third sign: receives without a message have been in flight for long. */
-static int has_only_slots(const struct resend *resend, const struct resend_entry *entry,
-			  int64_t now_ms)
-{
-	return entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
-	       now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
-	       resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0;
 }
 
 struct resend_pass *resend_look(struct resend *resend, const struct resend_coupon *coupon,
@@ -222,13 +200,21 @@ struct resend_pass *resend_look(struct resend *resend, const struct resend_coupo
 	if (entry->ended_ms && now_ms < entry->ended_ms + rest_ms)
 		return NULL;
 
-	if (has_only_slots(resend, entry, now_ms))
+	/* The third sign: receives without a message have been in flight for long. */
+	if (entry->empty_ms && now_ms - entry->empty_ms >= RESEND_SLOTS_MS &&
+	    now_ms - entry->progress_ms >= RESEND_SLOTS_MS && queue_is_empty(resend, now_ms) &&
+	    resend->ready[RESEND_PARKED] == 0 && resend->ready[RESEND_DEAD] == 0)
 		return pass_begin(entry, RESEND_SLOTS, coupon);
 	if (coupon->outbox_n == 0)
 		return NULL;
-	if (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))
+	/* Unless the workers hold its messages, and settle them slowly. */
+	if (queue_is_empty(resend, now_ms) &&
+	    (!entry->progress_ms || now_ms - entry->progress_ms >= resend->after_ms))
 		return pass_begin(entry, RESEND_ALL, coupon);
-	return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, coupon) : NULL;
+	/* Receives may have been overtaken, and no copies of them are on their way. */
+	return entry->settled.seq > 0 && !is_before(&entry->settled, &entry->passed)
+		       ? pass_begin(entry, RESEND_OVERTAKEN, coupon)
+		       : NULL;
 }
 
 int resend_covers(const struct resend *resend, const struct resend_pass *pass, int64_t generation,

@@ -170,24 +170,6 @@ static void reply_take(struct free_page *page, const redisReply *reply)
 			 LOG_I("lost", reply->element[2]->integer));
 }
 
-/* Frees the slots of one coupon's rows. 0, or -1: Redis is lost. What it refused stays pending. */
-static int part_slots_free(struct free_page *page)
-{
-	struct redis_client *redis = page->context->redis;
-	redisReply *reply;
-
-	fault_point(FAULT_FREE_BEFORE_GIVE);
-	reply = redis_client_coupon_eval(redis, lua_slot_free,
-					 number_at(page->rows, page->part[0], COUPON),
-					 COUPON_KEYS_SLOT_FREE, page->part_n * ARGS_EACH,
-					 page->argv);
-	if (reply && reply->type == REDIS_REPLY_ARRAY)
-		reply_take(page, reply);
-	freeReplyObject(reply);
-	page->part_n = 0;
-	return redis_client_is_open(redis) ? 0 : -1;
-}
-
 /* Fills the arguments of the script for the outcome of a row: the i-th of its coupon. */
 static void late_args_fill(struct free_page *page, int i)
 {
@@ -274,7 +256,22 @@ static int part_count(struct free_page *page)
 
 static int part_end(struct free_page *page)
 {
-	return page->late ? part_count(page) : part_slots_free(page);
+	struct redis_client *redis;
+	redisReply *reply;
+
+	if (page->late)
+		return part_count(page);
+	redis = page->context->redis;
+	fault_point(FAULT_FREE_BEFORE_GIVE);
+	reply = redis_client_coupon_eval(redis, lua_slot_free,
+					 number_at(page->rows, page->part[0], COUPON),
+					 COUPON_KEYS_SLOT_FREE, page->part_n * ARGS_EACH,
+					 page->argv);
+	if (reply && reply->type == REDIS_REPLY_ARRAY)
+		reply_take(page, reply); /* what it refused stays pending */
+	freeReplyObject(reply);
+	page->part_n = 0;
+	return redis_client_is_open(redis) ? 0 : -1;
 }
 
 /* Does what is to be done for the rows of each coupon. 0, or -1. */

@@ -55,12 +55,12 @@ static int64_t per_second(int64_t n, int64_t us)
 }
 
 /* A member for the text alone. */
-static void seconds_add(cJSON *object, const char *name, int64_t us)
+static void seconds_add(cJSON *object, int64_t us)
 {
 	char text[32];
 
 	snprintf(text, sizeof(text), "%.3f", (double)us / 1e6);
-	output_text(object, name, text);
+	output_text(object, "seconds", text);
 }
 
 static cJSON *latency_json(const struct rush_requests *requests, int code)
@@ -299,7 +299,7 @@ static void report_print(const struct rush_report *report, cJSON *object)
 	output_id(object, "last", plan->coupons.list[plan->coupons.n - 1]);
 	output_text(object, "form", plan->users.form == RUSH_INT ? NULL : "uuid");
 	output_bool(object, "is_seeded", plan->users.seeded);
-	seconds_add(object, "seconds", figures->duration_us);
+	seconds_add(object, figures->duration_us);
 	output_template("rush on [coupon coupon {coupon}]"
 			"[!coupon {coupons:,} coupons from {first} to {last}]: ",
 			object);
@@ -335,7 +335,7 @@ static void report_print(const struct rush_report *report, cJSON *object)
 	if (v) {
 		int64_t committed_us = v->settled_us - figures->begin_us;
 
-		seconds_add(verify, "seconds", committed_us);
+		seconds_add(verify, committed_us);
 		output_number(verify, "per_second", per_second(v->new_n, committed_us));
 		output_bool(verify, "is_unsettled", !v->settled_us);
 		output_number(verify, "settled", v->tally.told - v->tally.lost);

@@ -184,75 +184,6 @@ void rush_verify_calm(struct rush_verify *verify, struct rush_calm *calm)
 	redis_client_free(redis);
 }
 
-/*
- * Only Redis shows whether the requests with unknown answers were accepted: waits until no receive
- * of the current generation of their coupons is in flight. Without Redis this returns at once, and
- * with other load on a coupon at the deadline; the checks are right in either case.
- */
-static void unknown_wait(const struct rush_verify *verify, const struct rush_requests *requests,
-			 int64_t deadline_us)
-{
-	const struct rush_plan *plan = verify->plan;
-	struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
-	char *unknown = rush_array_new(plan->coupons.n, 1);
-	struct redis_coupon read;
-	struct rush_counts counts;
-
-	(void)redis_client_open(redis); /* or the first call fails */
-	for (uint32_t i = 0; i < requests->next; i++)
-		if (requests->list[i].doubts > 0)
-			unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
-	for (uint32_t i = 0; i < plan->coupons.n; i++) {
-		while (unknown[i] && redis_coupon_read(redis, plan->coupons.list[i], &read) == 1 &&
-		       clock_monotonic_us() < deadline_us) {
-			counts_read(verify, &i, 1, &counts);
-			if (counts.generation == read.generation && counts.settled_now >= read.seq)
-				break;
-			usleep(POLL_US);
-		}
-	}
-	free(unknown);
-	redis_client_free(redis);
-}
-
-/*
- * Waits until the receives that were accepted are settled: until each coupon has as many more
- * outcomes. Those that are not settled yet are looked at in pages, the last ones first. A page is
- * read until it is settled; then the others are too, or nearly. So the time when all were seen is
- * never too early.
- */
-static void settled_wait(struct rush_verify *verify, const struct rush_requests *requests,
-			 int64_t deadline_us)
-{
-	uint32_t coupons_n = verify->plan->coupons.n, n = 0;
-	int64_t *wanted = rush_array_new(coupons_n, sizeof(*wanted));
-	uint32_t *left = rush_array_new(coupons_n, sizeof(*left)); /* their indexes */
-	struct rush_counts counts[COUPONS_PAGE];
-
-	verify->new_n = rush_receives_new(&requests->told, &verify->before, wanted);
-	for (uint32_t i = 0; i < coupons_n; i++)
-		if (wanted[i] > 0)
-			left[n++] = i;
-	while (n > 0) {
-		uint32_t page_n = n < COUPONS_PAGE ? n : COUPONS_PAGE, stay = 0;
-		uint32_t *page = left + n - page_n;
-
-		counts_read(verify, page, page_n, counts);
-		for (uint32_t i = 0; i < page_n; i++)
-			if (counts[i].settled - verify->counts[page[i]].settled < wanted[page[i]])
-				page[stay++] = page[i];
-		n -= page_n - stay;
-		if (n > 0 && clock_monotonic_us() >= deadline_us)
-			break;
-		if (stay > 0)
-			usleep(POLL_US);
-	}
-	if (n == 0)
-		verify->settled_us = clock_monotonic_us();
-	free(left);
-	free(wanted);
-}
-
 static void tally_make(struct rush_verify *verify, const struct rush_requests *requests)
 {
 	struct rush_receives rows = { 0 }, rejections = { 0 };
@@ -318,14 +249,74 @@ static int64_t audit(struct rush_verify *verify, const char *sql, found_fn *foun
 void rush_verify_end(struct rush_verify *verify, struct rush_requests *requests)
 {
 	int64_t deadline_us = clock_monotonic_us() + verify->settle_timeout_us;
-	uint32_t n = verify->plan->coupons.n;
-	struct rush_counts *counts = rush_array_new(n, sizeof(*counts));
+	uint32_t n = verify->plan->coupons.n, left_n = 0;
+	struct rush_counts *counts = rush_array_new(n, sizeof(*counts)), seen[COUPONS_PAGE];
+	int64_t *wanted = rush_array_new(n, sizeof(*wanted));
+	uint32_t *left = rush_array_new(n, sizeof(*left)); /* their indexes */
 
 	database_open(verify);
 	rush_receives_sort(&requests->told);
-	settled_wait(verify, requests, deadline_us);
-	if (requests->doubted > 0)
-		unknown_wait(verify, requests, deadline_us);
+
+	/*
+	 * Wait until the receives that were accepted are settled: until each coupon has as many
+	 * more outcomes. Those that are not settled yet are looked at in pages, the last ones
+	 * first. A page is read until it is settled; then the others are too, or nearly. So the
+	 * time when all were seen is never too early.
+	 */
+	verify->new_n = rush_receives_new(&requests->told, &verify->before, wanted);
+	for (uint32_t i = 0; i < n; i++)
+		if (wanted[i] > 0)
+			left[left_n++] = i;
+	while (left_n > 0) {
+		uint32_t page_n = left_n < COUPONS_PAGE ? left_n : COUPONS_PAGE, stay = 0;
+		uint32_t *page = left + left_n - page_n;
+
+		counts_read(verify, page, page_n, seen);
+		for (uint32_t i = 0; i < page_n; i++)
+			if (seen[i].settled - verify->counts[page[i]].settled < wanted[page[i]])
+				page[stay++] = page[i];
+		left_n -= page_n - stay;
+		if (left_n > 0 && clock_monotonic_us() >= deadline_us)
+			break;
+		if (stay > 0)
+			usleep(POLL_US);
+	}
+	if (left_n == 0)
+		verify->settled_us = clock_monotonic_us();
+	free(left);
+	free(wanted);
+
+	if (requests->doubted > 0) {
+		const struct rush_plan *plan = verify->plan;
+		struct redis_client *redis = redis_client_new(verify->redis_url, NULL);
+		char *unknown = rush_array_new(plan->coupons.n, 1);
+		struct redis_coupon read;
+		struct rush_counts known;
+
+		/*
+		 * Only Redis shows whether the requests with unknown answers were accepted: wait
+		 * until no receive of the current generation of their coupons is in flight. Without
+		 * Redis this ends at once, and with other load on a coupon at the deadline; the
+		 * checks are right in either case.
+		 */
+		(void)redis_client_open(redis); /* or the first call fails */
+		for (uint32_t i = 0; i < requests->next; i++)
+			if (requests->list[i].doubts > 0)
+				unknown[rush_plan_coupon(plan, rush_plan_user(plan, i))] = 1;
+		for (uint32_t i = 0; i < plan->coupons.n; i++) {
+			while (unknown[i] &&
+			       redis_coupon_read(redis, plan->coupons.list[i], &read) == 1 &&
+			       clock_monotonic_us() < deadline_us) {
+				counts_read(verify, &i, 1, &known);
+				if (known.generation == read.generation &&
+				    known.settled_now >= read.seq)
+					break;
+				usleep(POLL_US);
+			}
+		}
+		free(unknown);
+		redis_client_free(redis);
+	}
 	tally_make(verify, requests);
 	/* There was other load on these coupons, and the counts included it. */
 	while (verify->tally.lost > 0 && clock_monotonic_us() < deadline_us) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Writes a .env with random passwords: compose-env.sh [FILE]. Settings that the file already has are
-# kept.
-#   TLS=yes            also a CA, a certificate and a key, in .couponmq/ beside FILE, and the
-#                      settings with which other machines may reach the gateway
+# kept, and so is the certificate. If these do not fit what is asked for, nothing is changed.
+#   TLS=yes            also a CA, a certificate and a key, in .couponmq/ beside FILE, or where
+#                      COUPON_FILES of FILE says, and the settings with which other machines may
+#                      reach the gateway
 #   NAMES=a.example,…  with it: names and addresses by which clients call the gateway
-#   HA=yes             for docker-compose.ha.yml
+#   HA=yes             for docker-compose.ha.yml, also with TLS
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +14,8 @@ readonly FILE=${1:-.env} TLS=${TLS:-no} NAMES=${NAMES:-} HA=${HA:-no}
 readonly PASSWORDS=(POSTGRES_PASSWORD RABBITMQ_PASSWORD REDIS_PASSWORD
 	COUPON_GATEWAY_PASSWORD COUPON_WORKER_PASSWORD COUPON_OPERATOR_PASSWORD)
 readonly CONTAINER_ID=7411 # user and group of the programs
-FILES=$(realpath -m -- "$(dirname -- "$FILE")/.couponmq")
+FILES=$(sed -n 's/^COUPON_FILES=//p' "$FILE" 2>/dev/null) || true
+FILES=$(realpath -m -- "${FILES:-$(dirname -- "$FILE")/.couponmq}")
 readonly FILES
 umask 077
 added=()
@@ -35,7 +37,7 @@ is_address() {
 # Prints the names by which HTTP clients may call the gateway; they may use any address.
 hosts() {
 	local name
-	printf gateway
+	[[ $HA == no ]] && printf gateway || printf haproxy
 	for name in "${names[@]}"; do
 		is_address "$name" || printf ',%s' "$name"
 	done
@@ -49,18 +51,32 @@ add() {
 	added+=("$1")
 }
 
-# compose_file_add FILE[:FILE]: unless there is a COMPOSE_FILE, which must then have the last one.
+# compose_file_add FILE[:FILE]: sets COMPOSE_FILE, which tells docker-compose the files of the
+# stack. A list that FILE already has is kept, but must contain the last file: without that of TLS
+# the ports would be published in the clear.
 compose_file_add() {
 	local last=${1##*:}
 	add COMPOSE_FILE "$1"
-	grep -q "^COMPOSE_FILE=.*${last//./\\.}" "$FILE.new" ||
+	grep -qE "^COMPOSE_FILE=(.*[:/])?${last//./\\.}(:|\$)" "$FILE.new" ||
 		die "$FILE has a COMPOSE_FILE without $last: add it there"
+}
+
+# hosts_add: sets COUPON_HTTP_HOSTS. A list that FILE already has is kept, but must contain NAMES.
+hosts_add() {
+	local name
+	add COUPON_HTTP_HOSTS "$(hosts)"
+	for name in "${names[@]}"; do
+		is_address "$name" || [[ $name == localhost ]] ||
+			grep -qE "^COUPON_HTTP_HOSTS=(.*,)?${name//./\\.}(,|\$)" "$FILE.new" ||
+			die "$FILE has a COUPON_HTTP_HOSTS without $name: add it there"
+	done
 }
 
 # Prints the names of the certificate as OpenSSL wants them.
 alternatives() {
 	local name
-	printf 'subjectAltName=DNS:gateway,DNS:localhost,IP:127.0.0.1,IP:::1'
+	printf 'subjectAltName=DNS:gateway,DNS:haproxy,DNS:gateway-1,DNS:gateway-2,DNS:gateway-3'
+	printf ',DNS:localhost,IP:127.0.0.1,IP:::1'
 	for name in "${names[@]}"; do
 		if is_address "$name"; then
 			printf ',IP:%s' "$name"
@@ -70,10 +86,28 @@ alternatives() {
 	done
 }
 
-# A CA, which stays out of the containers, and what the gateway gets. The folder appears complete.
+# Ends the script if the certificate that is there is not good for NAMES, or not for 30 days more.
+certificate_check() {
+	local cert=$FILES/gateway/cert.pem name option
+	local mend="remove $FILES, so that a CA and a certificate are made, or replace the file"
+	openssl x509 -in "$cert" -noout 2>/dev/null || die "$cert is not a certificate: $mend"
+	openssl x509 -in "$cert" -noout -checkend $((30 * 86400)) >/dev/null ||
+		die "$cert ends within 30 days: $mend"
+	for name in "${names[@]}"; do
+		is_address "$name" && option=-checkip || option=-checkhost
+		[[ $(openssl x509 -in "$cert" -noout "$option" "$name") == *" does match "* ]] ||
+			die "$cert is not for $name: $mend"
+	done
+}
+
+# A CA, which stays out of the containers, and what the gateway gets. The folder appears complete;
+# one that is there is kept.
 certificate_make() {
 	local ec=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes) new=$FILES.new
-	[[ ! -e $FILES ]] || return 0
+	[[ ! -e $FILES ]] || {
+		certificate_check
+		return
+	}
 	rm -rf "$new"
 	mkdir -p "$new/gateway"
 	(
@@ -96,7 +130,6 @@ certificate_make() {
 
 [[ $TLS == yes || $TLS == no ]] || die "TLS is $TLS; allowed are yes and no"
 [[ $HA == yes || $HA == no ]] || die "HA is $HA; allowed are yes and no"
-[[ $HA == no || $TLS == no ]] || die "docker-compose.ha.yml has no TLS; allowed is HA or TLS"
 [[ $NAMES =~ ^[A-Za-z0-9.:,-]*$ ]] || die "NAMES is $NAMES; allowed are names and addresses"
 trap 'rm -f -- "$FILE.new"' EXIT
 if [[ -e $FILE ]]; then
@@ -109,17 +142,18 @@ chmod 600 "$FILE.new"
 for name in "${PASSWORDS[@]}"; do
 	add "$name" "$(random_hex)"
 done
-if [[ $HA == yes ]]; then
-	compose_file_add docker-compose.ha.yml
-	add COUPON_NETWORK 10.74.11
-fi
+[[ $HA == no ]] || add COUPON_NETWORK 10.74.11
+case $HA$TLS in
+yesyes) compose_file_add docker-compose.ha.yml:docker-compose.ha-tls.yml ;;
+yesno) compose_file_add docker-compose.ha.yml ;;
+noyes) compose_file_add docker-compose.yml:docker-compose.tls.yml ;;
+esac
 if [[ $TLS == yes ]]; then
 	certificate_make
-	compose_file_add docker-compose.yml:docker-compose.tls.yml
 	add COUPON_FILES "$FILES"
 	# Only root can give the key to the group of the container.
 	add COUPON_FILES_GROUP "$(stat -c %g "$FILES/gateway/key.pem")"
-	add COUPON_HTTP_HOSTS "$(hosts)"
+	hosts_add
 	add COUPON_BIND 0.0.0.0
 fi
 mv "$FILE.new" "$FILE"

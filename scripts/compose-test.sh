@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts docker-compose.yml in an engine and puts a load on it, then docker-compose.ha.yml:
+# Starts docker-compose.yml in an engine and puts a load on it, then the pods of deploy/kubernetes,
+# then docker-compose.ha.yml:
 # compose-test.sh [run|clean]
 #   COMPOSE_RUN_DIR=.run-compose     what it writes; with an engine of its own also the images, for
 #                                    the next run
@@ -34,6 +35,8 @@ die() {
 
 # shellcheck source=scripts/compose/engine.sh
 . scripts/compose/engine.sh
+# shellcheck source=scripts/installed.sh
+. scripts/installed.sh
 # shellcheck source=scripts/run_folder.sh
 . scripts/run_folder.sh
 # shellcheck source=scripts/debian_root.sh
@@ -48,6 +51,8 @@ die() {
 . scripts/compose/state.sh
 # shellcheck source=scripts/compose/load.sh
 . scripts/compose/load.sh
+# shellcheck source=scripts/compose/pods.sh
+. scripts/compose/pods.sh
 # shellcheck source=scripts/compose/machines.sh
 . scripts/compose/machines.sh
 
@@ -59,6 +64,8 @@ scenario() {
 	check "migrate has succeeded" migrate_succeeded
 	check "the gateway is ready on its published port" http_ready
 	check "only the gateway's ports are published" ports_published
+	check "the image is small" image_small
+	check "and has its labels" image_labelled
 	check "the programs run without privileges" privileges_few
 	check "nor can they make tables or empty Redis" logins_few
 	check "Redis writes each change to disk, evicts nothing and requires its password" \
@@ -127,8 +134,9 @@ secured_ping() {
 # With what `make compose-env TLS=yes` makes.
 scenario_secured() {
 	local coupon key
+	local names=localhost,coupon-gateway,coupon-admin
 	need "all of it stops again" quietly compose_with down
-	TLS=yes NAMES=localhost scripts/compose-env.sh "$ENV_FILE" >/dev/null
+	TLS=yes NAMES=$names scripts/compose-env.sh "$ENV_FILE" >/dev/null
 	export COUPON_BIND=127.0.0.1
 	compose_files+=(-f docker-compose.tls.yml)
 	need "it starts with TLS and keys" up 2
@@ -165,6 +173,7 @@ finish() {
 			compose_with logs --no-color --tail 400 >"$ENGINE_DIR/services.log" 2>&1
 			say "the logs of the services are in ${ENGINE_DIR##*/}/services.log"
 		fi
+		quietly pods_remove
 		quietly compose_with down -v -t 20 --remove-orphans
 		check "nothing is left behind" nothing_left
 	fi
@@ -196,6 +205,10 @@ run() {
 	export COUPON_SERVICES_IMAGE=couponmq-test/services
 	rm -f "$ENGINE_DIR"/*.log "$ENV_FILE"
 	packages_need python3=python3
+	# The kubectl of Debian 12 would not do.
+	[[ $(</etc/debian_version) == 12* ]] || kubectl_is_new ||
+		packages_need kubectl=kubernetes-client
+	python3 -c 'import yaml' 2>/dev/null || packages_need python3-yaml=python3-yaml
 	scripts/compose-env.sh "$ENV_FILE" >/dev/null
 
 	engine_open
@@ -225,6 +238,11 @@ run() {
 	say "built after $SECONDS s"
 	scenario
 	scenario_secured
+	if kubectl_is_new; then
+		scenario_pods
+	else
+		say "there is no kubectl of 1.22 or later: the pods are not run"
+	fi
 	scenario_machines
 	finished=yes
 }

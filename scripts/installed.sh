@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Finds the installed services, whatever their versions. Sourced by the scripts that start them.
+# Finds installed programs, whatever their versions. Sourced by the scripts that need them.
 
 # postgres_bin_find MAJOR: prints the folder of that version of the server, or with '*' of the
 # newest one. Debian has a folder for each version, so that several can be installed.
@@ -18,4 +18,13 @@ postgres_bin_find() {
 # Prints the command of the Redis server: Redis if it is installed, else Valkey if that is.
 redis_server_find() {
 	command -v redis-server || command -v valkey-server || echo redis-server
+}
+
+# Whether there is a kubectl that renders deploy/kubernetes: 1.22 or later. That of Debian 12, 1.20,
+# has a kustomize that does not know `labels`.
+kubectl_is_new() {
+	local version
+	version=$(kubectl version --client -o json 2>/dev/null | tr -d ' \n') || return
+	[[ $version =~ \"major\":\"([0-9]+).*\"minor\":\"([0-9]+) ]] || return
+	((BASH_REMATCH[1] > 1 || BASH_REMATCH[2] >= 22))
 }

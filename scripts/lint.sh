@@ -21,7 +21,8 @@ mapfile -t shell_files < <(files '*.sh' .ci/run)
 # A sourced script is checked with the script that sources it.
 mapfile -t shell_programs < <(grep -l '^#!' "${shell_files[@]}")
 mapfile -t make_files < <(files Makefile '*.mk')
-mapfile -t other_files < <(files '*.sql' '*.yml' '*.awk' '*.js' '*.css' '*.html' Dockerfile)
+mapfile -t other_files < <(files '*.sql' '*.yml' '*.awk' '*.js' '*.ts' '*.java' '*.css' '*.html' \
+	'*.yaml' '*Dockerfile')
 
 # version_is MAJOR COMMAND..: prints a note when another version is installed, whose format may
 # differ.

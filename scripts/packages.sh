@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Silent when all are there.
 # A name with a version is found out, since it differs between releases of Debian.
-#   packages.sh [GROUP]   also those of bench, compare, console, coverage, deb, fuzz, ha, outside,
-#                         platforms or test
+#   packages.sh [GROUP]   also those of bench, compare, console, coverage, fuzz, generators, ha,
+#                         kubernetes, outside, platforms, sdk or test
+#   packages.sh deb       only what building the packages needs
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
 
-PACKAGES=(
-	# build
+die() {
+	echo "packages: $*" >&2
+	exit 1
+}
+
+readonly BUILD=(
 	build-essential pkg-config
 	libcjson-dev libcmocka-dev libcsv-dev libcurl4-openssl-dev libevent-dev libhiredis-dev
 	libhttp-parser-dev libpq-dev librabbitmq-dev libsodium-dev libssl-dev libsystemd-dev
 	uthash-dev
+)
+PACKAGES=(
+	"${BUILD[@]}"
 	# run: the three services, the tools that the stack scripts call, certificates for webhooks
 	ca-certificates redis-tools rabbitmq-server curl netcat-openbsd util-linux
 	# programs of tests, benches and lint in Python; certificates
@@ -31,7 +39,8 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ -z ${WITH_ZOOKEEPER:-} ]] ||
 	PACKAGES+=(libzookeeper-mt-dev zookeeper default-jre-headless)
 # Parts of other projects that tests put around ours, and what reads manual pages.
-[[ ${1:-} != test ]] || PACKAGES+=(haproxy man-db mandoc prometheus stunnel4 systemd)
+[[ ${1:-} != test ]] || PACKAGES+=(haproxy lintian man-db mandoc mypy prometheus
+	python3-cryptography stunnel4 systemd)
 [[ ${1:-} != bench ]] || PACKAGES+=(wrk python3-cryptography linux-perf)
 [[ ${1:-} != compare ]] || PACKAGES+=(gnuplot-nox)
 [[ ${1:-} != fuzz ]] || PACKAGES+=(clang libclang-rt-dev llvm)
@@ -39,21 +48,35 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 # iproute2: machines as network namespaces. Of the stores of Patroni it needs the module for etcd.
 [[ ${1:-} != ha ]] || PACKAGES+=(etcd-server haproxy iproute2 patroni python3-etcd)
 [[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver python3-selenium)
+# The languages of the clients that only ALL=1 tests.
+if [[ ${1:-} == sdk ]]; then
+	PACKAGES+=(golang-go golang-github-rabbitmq-amqp091-go-dev libgoogle-gson-java)
+	command -v node >/dev/null || PACKAGES+=(nodejs)
+	command -v javac >/dev/null || PACKAGES+=(default-jdk-headless)
+fi
+if [[ ${1:-} == kubernetes ]]; then
+	PACKAGES+=(python3-yaml)
+	if ! kubectl_is_new; then
+		[[ $(</etc/debian_version) != 12* ]] ||
+			die "the kubectl of Debian 12 is too old: install one of 1.22 or later"
+		PACKAGES+=(kubernetes-client)
+	fi
+fi
+if [[ ${1:-} == kubernetes || ${1:-} == generators ]]; then
+	# npm may be there from elsewhere.
+	command -v npm >/dev/null || PACKAGES+=(npm)
+fi
 [[ ${1:-} != outside ]] ||
 	PACKAGES+=(apache2-utils chromium nghttp2-client pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
-[[ ${1:-} != deb ]] || PACKAGES+=(debhelper dpkg-dev lintian systemd)
+# A machine that builds packages, and then installs them, gets its stores with them.
+[[ ${1:-} != deb ]] || PACKAGES=("${BUILD[@]}" debhelper dpkg-dev git python3)
 readonly PACKAGES
 readonly POLICY=/usr/sbin/policy-rc.d
 readonly NO_CLUSTER=/etc/postgresql-common/createcluster.d/couponmq.conf
 
 missing=()
 policy_made=no folder_made=no
-
-die() {
-	echo "packages: $*" >&2
-	exit 1
-}
 
 find_missing() {
 	local installed name

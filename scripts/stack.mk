@@ -4,7 +4,7 @@
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run run-ha stop-ha services start stop status clean lint format coverage help
-.PHONY: test test-alerts test-console test-outside test-sanitized
+.PHONY: test test-alerts test-console test-generators test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -63,6 +63,19 @@ test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, 
 	@TLS=yes TESTS=tests/e2e/test_e2e_browser.py scripts/test.sh
 	@TESTS=tests/e2e/test_e2e_outside.py scripts/test.sh
 	@TESTS=tests/e2e/test_e2e_pooler.py scripts/test.sh
+
+# Packages of npm, by a list of exact versions and hashes. The file is what npm writes last.
+NPM_DONE = node_modules/.package-lock.json
+build/%/$(NPM_DONE): tests/%/package-lock.json tests/%/package.json
+	@mkdir -p build/$*
+	@cp $^ build/$*/
+	@npm ci --prefix build/$* --no-audit --no-fund --ignore-scripts --loglevel error
+	@touch $@
+
+test-generators: ## clients and types from the descriptions of the APIs, by npm (300 MB, installed)
+	@scripts/packages.sh generators
+	@$(MAKE) --no-print-directory build build/generators/$(NPM_DONE)
+	@TESTS=tests/generators/test_generators.py scripts/test.sh
 
 coverage: ## lines and branches that the tests reach, per folder
 	@scripts/coverage.sh

@@ -140,7 +140,7 @@ pytest_run() {
 	local xml=$OUT/$1.xml code=0 bad out
 	shift
 	rm -f "$xml"
-	/usr/bin/python3 -B -m pytest -q -rs -p no:cacheprovider --durations=5 --junitxml="$xml" \
+	/usr/bin/python3 -B -m pytest -q -rsfE -p no:cacheprovider --durations=5 --junitxml="$xml" \
 		"$@" || code=$?
 	if [[ ! -e $xml ]]; then
 		echo "pytest ended with code $code and no result"
@@ -153,6 +153,14 @@ pytest_run() {
 	deselected=$((deselected + $(<"$xml.deselected")))
 	[[ $code -eq 0 || ($code -eq 5 && -n $TESTS) || $bad -ne 0 ]] || bad=1
 	failed=$((failed + bad))
+}
+
+# All that failed in any part, by name, after all that the parts have printed.
+failures_print() {
+	[[ $failed -ne 0 ]] || return 0
+	grep -hsE '^(FAILED|ERROR|SURVIVED) |^FAILED: | FAILED \(exit code' "$OUT"/*.out |
+		cut -c-200 || true
+	echo "the logs are in $RUN_DIR*/, the output of each part in $OUT/*.out"
 }
 
 # ---- the parts
@@ -334,6 +342,7 @@ finish() {
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh test
+[[ -z ${ALL:-} ]] || scripts/packages.sh sdk
 build "$SAN" BUILD_DIR="$BUILD_DIR" build agents
 rm -rf "$OUT"
 mkdir -p "$OUT"
@@ -353,7 +362,7 @@ if [[ $((passed + failed)) -eq 0 ]]; then
 	echo "test: nothing matches TESTS=$TESTS" >&2
 	exit 1
 fi
-[[ $failed -eq 0 ]] || echo "the logs are in $RUN_DIR*/"
+failures_print
 echo "test: took $((SECONDS - begun)) s"
 echo "$passed passed, $failed failed, $skipped skipped, $deselected deselected"
 [[ $failed -eq 0 ]]

@@ -37,7 +37,7 @@ class Authority:
             *("-keyout", self.key, "-out", self.path),
         )
 
-    def issue(self, *alternates, days=30):
+    def issue(self, *alternates, days=30, name="store"):
         """The paths of a certificate for DNS:… and IP:…, and of its key; with days=-1 it has
         expired."""
         stem = self.folder / f"{self.path.stem}-{next(NUMBERS)}"
@@ -46,7 +46,7 @@ class Authority:
         extensions.write_text(f"subjectAltName={','.join(alternates)}\n", encoding="ascii")
         openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-subj", "/CN=store", "-keyout", key, "-out", request),
+            *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
         )
         openssl(
             *("x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self.key),

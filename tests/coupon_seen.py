@@ -47,6 +47,12 @@ def keeper_holders(cache):
     ]
 
 
+def elections_ended(log):
+    """How often a worker has found that it is no longer the keeper: by the lock, or by the fence
+    of the next one."""
+    return log.count("event=keeper_lost") + log.count("event=keeper_fenced")
+
+
 def keeper_usurp(cache):
     """Somebody else holds the keeper's lock, from when it is free until it is deleted."""
     wait_until(lambda: not keeper_holders(cache))

@@ -23,6 +23,7 @@ export LISTEN_PID=$$ WATCHDOG_PID=$$ SYSTEMD_EXEC_PID=${STARTED:-$$}
 exec "$@"
 """
 CREDENTIALS = struct.Struct("3i")
+PAUSE = b"PAUSE=1"
 Told = namedtuple("Told", "pid name value")
 
 
@@ -36,25 +37,38 @@ class Manager:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.socket.bind(str(self.path))
         self.told = []
+        self.pauses, self.goes_on = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self._read, daemon=True)
         if reads:
             self.thread.start()
 
     def read(self):
         """From now on."""
-        self.thread.start()
+        if self.thread.is_alive():
+            self.goes_on.set()
+        else:
+            self.thread.start()
 
     def _read(self):
         while True:
             text, control, *_ = self.socket.recvmsg(4096, socket.CMSG_SPACE(CREDENTIALS.size))
             if not text:
                 return
+            if text == PAUSE:
+                self.pauses.set()
+                self.goes_on.wait()
+                continue
             pid = CREDENTIALS.unpack(control[0][2])[0]
             for line in text.decode().splitlines():
                 self.told.append(Told(pid, *line.split("=", 1)))
 
     def fill(self):
-        """As a systemd that reads nothing any more."""
+        """As a systemd that reads nothing any more, until read()."""
+        if self.thread.is_alive():
+            self.goes_on.clear()
+            self.pauses.clear()
+            self._send(PAUSE)
+            self.pauses.wait()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             try:
@@ -75,10 +89,14 @@ class Manager:
     def close(self):
         """What was told before has been read."""
         if self.thread.is_alive():
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.sendto(b"", str(self.path))
+            self.goes_on.set()
+            self._send(b"")
             self.thread.join()
         self.socket.close()
+
+    def _send(self, text):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(text, str(self.path))
 
 
 class Service(Process):

@@ -92,6 +92,7 @@ SECONDS = {
     "test_e2e_numbers.py": (12, 0),
     "test_e2e_distribute_failures.py": (13, 0),
     "test_run.py": (0, 12),
+    "test_setup.py": (0, 150),
     "test_sql_recover.py": (0, 11),
     "test_e2e_void.py": (1, 9),
     "test_e2e_lock_command.py": (0, 10),
@@ -113,6 +114,9 @@ SECONDS = {
     "test_e2e_links.py": (4, 0),
     "test_e2e_live.py": (0, 6),
     "test_console.py": (0, 15),
+    "test_generators.py": (0, 60),
+    "test_conformance.py": (0, 150),
+    "test_python.py": (0, 30),
 }
 
 

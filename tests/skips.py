@@ -11,10 +11,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+
+def lacks(*tools):
+    return not all(map(shutil.which, tools))
+
+
+ROOT = Path(__file__).resolve().parents[1]
 RELEASE = Path("/etc/debian_version").read_text("ascii").strip()
 BUILD = os.environ.get("BUILD_DIR", "")
 DEBIAN_12 = RELEASE.startswith("12")
 SELENIUM = importlib.util.find_spec("selenium")
+YAML = importlib.util.find_spec("yaml")
+KUBECTL_IS_NEW = ["bash", "-c", ". scripts/installed.sh; kubectl_is_new"]
+NO_KUBECTL = subprocess.run(KUBECTL_IS_NEW, cwd=ROOT, check=False).returncode != 0
+NPM_DONE = "node_modules/.package-lock.json"  # npm writes it last
+NO_TYPES = lacks("node") or not (ROOT / "build/kubernetes" / NPM_DONE).exists()
+NO_GENERATORS = lacks("node") or not (ROOT / "build/generators" / NPM_DONE).exists()
 SANITIZED = "address" in BUILD or "thread" in BUILD
 IS_USER = os.getuid() != 0
 HAS_FILTER = "Seccomp:\t0" not in Path("/proc/self/status").read_text("ascii")
@@ -23,11 +35,6 @@ NO_DISK = IS_USER or HAS_FILTER or not all(map(os.path.exists, ("/dev/fuse", "/d
 NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "true"]
 NO_MACHINE = IS_USER or HAS_FILTER or subprocess.run(NAMESPACES, check=False).returncode != 0
 TORTURE = "tests/torture/"
-
-
-def lacks(*tools):
-    return not all(map(shutil.which, tools))
-
 
 # The tests, whether they may be skipped here, and why.
 SKIPS = (
@@ -41,6 +48,8 @@ SKIPS = (
     ("tests/console/*", not SELENIUM or lacks("chromium", "chromedriver"), "make test-console"),
     ("tests/console/test_console.py::*", os.environ.get("TLS") == "yes", "a store's own port"),
     ("tests/docs/test_compose.py::*", lacks("docker-compose"), "make test-compose"),
+    ("tests/docs/test_kubernetes.py::*", NO_KUBECTL or not YAML, "make test-kubernetes"),
+    ("tests/docs/test_kubernetes.py::*type*", NO_TYPES, "make test-kubernetes"),
     ("tests/e2e/test_e2e_admin.py::*behind*", SANITIZED, "sanitizers have their own malloc"),
     ("tests/e2e/test_e2e_browser.py::*", lacks("chromium"), "make test-outside"),
     (
@@ -64,7 +73,10 @@ SKIPS = (
         (f"tests/e2e/test_e2e_store_tls.py::{test}", DEBIAN_12, "hiredis of Debian 12 has no TLS")
         for test in ("test_a_wrong_certificate_*", "test_certificates_that_*", "test_sentinels")
     ),
+    ("tests/generators/*", NO_GENERATORS, "make test-generators"),
     ("tests/scripts/test_setup.py::*", NO_MACHINE, "no machine of namespaces here"),
+    ("tests/scripts/test_start.py::*", NO_MACHINE, "no machine of namespaces here"),
+    ("tests/scripts/test_upgrade.py::*", NO_MACHINE, "no machine of namespaces here"),
     ("tests/power/*", NO_DISK, "no disk for power cuts"),
     ("tests/scripts/test_install.py::*_purge", NO_MACHINE, "nothing may be mounted"),
     ("tests/scripts/test_run_ha.py::*", lacks("patroni", "etcd", "haproxy"), "make run-ha"),

@@ -30,6 +30,7 @@
 #include "common/program/config.h"
 #include "common/program/weak_settings.h"
 #include "common/program/program.h"
+#include "common/program/ready.h"
 #include "common/program/service_manager.h"
 #include "common/rabbit/rabbit_publisher.h"
 #include "common/redis/redis_client.h"
@@ -374,20 +375,6 @@ static void wait_for_work(struct worker *worker)
 	}
 }
 
-/* The loop of receives tells systemd how both are. */
-static void worker_tell(const struct worker *worker, int64_t now_ms)
-{
-	char status[SERVICE_STATUS_SIZE];
-	int is_ready;
-
-	if (worker->settler.work != &work_of_receives) {
-		service_turned(0, rabbit_link_up(worker->consumer));
-	} else if (service_is_due(now_ms) && !worker->stop_by_ms) {
-		is_ready = monitor_status(status);
-		service_tell(now_ms, is_ready, service_loop_has_turned(0), status);
-	}
-}
-
 /* Deliveries that wait for another session's lock are not finished: another worker gets them. */
 static int finished(const struct worker *worker, int64_t now_ms)
 {
@@ -406,6 +393,9 @@ static void *worker_run(void *argument)
 	int multiple;
 
 	while (!finished(worker, now_ms)) {
+		char status[SERVICE_STATUS_SIZE];
+		int is_ready;
+
 		/* While Redis does not belong to PostgreSQL, the messages are of others. */
 		if (!worker->stop_by_ms && worker->settler.primary.is_own) {
 			rabbit_link_step(worker->consumer, now_ms);
@@ -430,7 +420,16 @@ static void *worker_run(void *argument)
 		worker->turn_ms = work->turn
 					  ? work->turn(&worker->settler, worker->consumer, now_ms)
 					  : INT64_MAX;
-		worker_tell(worker, now_ms);
+
+		/* The loop of receives tells systemd how both are. */
+		if (worker->settler.work != &work_of_receives) {
+			service_turned(0, rabbit_link_up(worker->consumer));
+		} else if (service_is_due(now_ms)) {
+			is_ready = monitor_status(status);
+			if (worker->stop_by_ms)
+				snprintf(status, sizeof(status), "stopping");
+			service_tell(now_ms, is_ready, service_loop_has_turned(0), status);
+		}
 		/* The last ack may just have been sent: no event would end the wait then. */
 		if (!finished(worker, now_ms))
 			wait_for_work(worker);
@@ -462,6 +461,7 @@ int main(int argc, char **argv)
 	log_init("coupon-worker", LOG_LEVEL_INFO, 0);
 	program_answer(&manual, argc, argv);
 	argc = config_read(&config, CONFIG_WORKER, argc, argv, NULL);
+	ready_answer(&config, "COUPON_WORKER_HTTP_LISTEN", config.worker_http_listen, argc, argv);
 	check_only = program_checks_only(argc, argv);
 	config_log(&config, "coupon-worker");
 	service_version_init();

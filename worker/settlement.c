@@ -211,8 +211,8 @@ void settlement_add(struct settlement *settlement, struct delivery *delivery, un
 	}
 
 	/*
-	 * Of a coupon that is put off: held here while there is room, else parked. If nothing is
-	 * held of it, this delivery is what the trial takes.
+	 * The coupon is put off: the delivery is held here while there is room, else parked. If
+	 * nothing is held of the coupon, the trial takes this delivery.
 	 */
 	if (put_off)
 		delivery->state = DELIVERY_PUT_OFF;

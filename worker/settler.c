@@ -198,53 +198,6 @@ void settler_send(struct settler *settler, int n, const struct postgres_argument
 		      now_ms + settler->settle_timeout_ms + GRACE_MS);
 }
 
-/* If the session has other settings, they are changed first (one round trip). */
-static void transaction_begin(struct settler *settler, int64_t now_ms)
-{
-	const struct settlement *settlement = settler->settlement;
-	struct settlement_counts counts;
-	int64_t wait_ms;
-	const char *name;
-
-	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
-		return;
-	if (settler->settlement->taken_n > 0) {
-		settler->work->committed(settler, now_ms);
-		return;
-	}
-	switch (primary_step(&settler->primary, postgres_since_ms(settler->postgres), now_ms)) {
-	case PRIMARY_COUNT:
-		settler_read(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
-		return;
-	case PRIMARY_WAIT:
-		return;
-	case PRIMARY_OPEN:
-		break;
-	}
-	if (settler->work->may_begin && !settler->work->may_begin(settler, now_ms))
-		return;
-	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
-		return;
-	/* A statement waits for a lock only briefly where it is likely to meet one. */
-	counts = settlement_counts(settlement);
-	if (settlement->lock_suspect)
-		wait_ms = counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
-	else
-		wait_ms = counts.coupons > 0 ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
-	if (!settlement->lock_suspect && wait_ms > settler->settle_timeout_ms / 2 + 1)
-		wait_ms = settler->settle_timeout_ms / 2 + 1;
-
-	/* Whether receives wait here that the transaction before this one could not settle. */
-	name = settlement->lock_suspect || settlement_trial_ms(settlement) < INT64_MAX
-		       ? APPLICATION_NAME_PUT_OFF
-		       : settler->work->application_name;
-	fault_point(FAULT_WORKER_BEFORE_BEGIN);
-	settler->statement = STATEMENT_LIMIT;
-	if (!postgres_set(settler->postgres, wait_ms, name, now_ms + SETUP_TIMEOUT_MS))
-		settler->work->send(settler, now_ms);
-	fault_point(FAULT_WORKER_BEFORE_COMMIT);
-}
-
 /* The transaction was committed, or did nothing. */
 static void settle_ended(struct settler *settler, int64_t now_ms)
 {
@@ -353,6 +306,11 @@ static void statement_ended(struct settler *settler, int64_t now_ms)
 
 void settler_turn(struct settler *settler, int64_t now_ms)
 {
+	const struct settlement *settlement;
+	struct settlement_counts counts;
+	int64_t wait_ms;
+	const char *name;
+
 	/* A server that Redis has left may be frozen, and never end the transaction. */
 	if (!postgres_idle(settler->postgres) && postgres_up(settler->postgres) &&
 	    primary_is_left(&settler->primary, postgres_since_ms(settler->postgres))) {
@@ -372,7 +330,49 @@ void settler_turn(struct settler *settler, int64_t now_ms)
 		session_lost(settler, now_ms);
 		break;
 	}
-	transaction_begin(settler, now_ms);
+
+	/*
+	 * Begin a transaction. If the session has other settings, they are changed first (one round
+	 * trip).
+	 */
+	settlement = settler->settlement;
+	if (!postgres_idle(settler->postgres) || now_ms < begin_ms(settler))
+		return;
+	if (settler->settlement->taken_n > 0) {
+		settler->work->committed(settler, now_ms);
+		return;
+	}
+	switch (primary_step(&settler->primary, postgres_since_ms(settler->postgres), now_ms)) {
+	case PRIMARY_COUNT:
+		settler_read(settler, STATEMENT_COUNT, sql_query_change_counts, 0, NULL, now_ms);
+		return;
+	case PRIMARY_WAIT:
+		return;
+	case PRIMARY_OPEN:
+		break;
+	}
+	if (settler->work->may_begin && !settler->work->may_begin(settler, now_ms))
+		return;
+	if (settlement_take(settler->settlement, settler->transaction_receives_max, now_ms) == 0)
+		return;
+	/* A statement waits for a lock only briefly where it is likely to meet one. */
+	counts = settlement_counts(settlement);
+	if (settlement->lock_suspect)
+		wait_ms = counts.waiting > 0 ? SETTLE_LOCK_SUSPECT_MS : SETTLE_LOCK_IDLE_MS;
+	else
+		wait_ms = counts.coupons > 0 ? SETTLE_LOCK_AGAIN_MS : SETTLE_LOCK_MS;
+	if (!settlement->lock_suspect && wait_ms > settler->settle_timeout_ms / 2 + 1)
+		wait_ms = settler->settle_timeout_ms / 2 + 1;
+
+	/* Whether receives wait here that the transaction before this one could not settle. */
+	name = settlement->lock_suspect || settlement_trial_ms(settlement) < INT64_MAX
+		       ? APPLICATION_NAME_PUT_OFF
+		       : settler->work->application_name;
+	fault_point(FAULT_WORKER_BEFORE_BEGIN);
+	settler->statement = STATEMENT_LIMIT;
+	if (!postgres_set(settler->postgres, wait_ms, name, now_ms + SETUP_TIMEOUT_MS))
+		settler->work->send(settler, now_ms);
+	fault_point(FAULT_WORKER_BEFORE_COMMIT);
 }
 
 int64_t settler_deadline_ms(const struct settler *settler)

@@ -263,49 +263,6 @@ static const unsigned char *scan_number(const unsigned char *p, const unsigned c
 	return p;
 }
 
-/* Checks what cJSON does not. 0, or -1 with `*error`. */
-static int text_scan(struct json_arena *arena, const char *text, size_t len, const char **error)
-{
-	const unsigned char *p = (const unsigned char *)text, *end = p + len, *token;
-	struct json_fault named = { 0 }; /* by the string before, or the one before a colon */
-	int depth = 0;
-	char before = '\0'; /* the first byte of the token before */
-
-	*error = NULL;
-	while (p < end) {
-		unsigned char c = *p;
-
-		token = p++;
-		if (c == '"') {
-			p = scan_string(p, end, error);
-			if (*error && p < end && before == ':' && named.member) {
-				arena->fault = named;
-				arena->fault.byte = (size_t)(p - token);
-			}
-			named.member = (const char *)token + 1;
-			named.member_len = (size_t)(p - token) - 2;
-		} else if (c == '-' || (c >= '0' && c <= '9')) {
-			p = scan_number(token, end, arena->decimals, error);
-		} else if (c == '{' || c == '[') {
-			if (++depth > JSON_DEPTH_MAX)
-				*error = "arrays or objects nested deeper than 16 levels";
-		} else if (c == '}' || c == ']') {
-			depth--;
-		} else if (c == ':') {
-			if (before != '"')
-				named.member = NULL;
-		} else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
-			continue;
-		} else if (c != ',' && (c < 'a' || c > 'z')) {
-			*error = "not JSON";
-		}
-		if (*error)
-			return -1;
-		before = (char)c;
-	}
-	return 0;
-}
-
 /*
  * The limit of members in one object: comparing more of them with each other would take too long.
  */
@@ -345,11 +302,46 @@ const cJSON *json_parse(struct json_arena *arena, const char *text, size_t len, 
 {
 	const char *end = NULL;
 	const cJSON *root;
+	const unsigned char *at = (const unsigned char *)text, *last = at + len, *token;
+	struct json_fault named = { 0 }; /* by the string before, or the one before a colon */
+	int depth = 0;
+	char before = '\0'; /* the first byte of the token before */
 
 	arena_reset(arena);
 	arena->fault = (struct json_fault){ 0 };
-	if (text_scan(arena, text, len, error))
-		return NULL;
+	*error = NULL;
+	while (at < last) {
+		unsigned char c = *at;
+
+		token = at++;
+		if (c == '"') {
+			at = scan_string(at, last, error);
+			if (*error && at < last && before == ':' && named.member) {
+				arena->fault = named;
+				arena->fault.byte = (size_t)(at - token);
+			}
+			named.member = (const char *)token + 1;
+			named.member_len = (size_t)(at - token) - 2;
+		} else if (c == '-' || (c >= '0' && c <= '9')) {
+			at = scan_number(token, last, arena->decimals, error);
+		} else if (c == '{' || c == '[') {
+			if (++depth > JSON_DEPTH_MAX)
+				*error = "arrays or objects nested deeper than 16 levels";
+		} else if (c == '}' || c == ']') {
+			depth--;
+		} else if (c == ':') {
+			if (before != '"')
+				named.member = NULL;
+		} else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+			continue;
+		} else if (c != ',' && (c < 'a' || c > 'z')) {
+			*error = "not JSON";
+		}
+		if (*error)
+			return NULL;
+		before = (char)c;
+	}
+
 	arena_current = arena;
 	root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
 	arena_current = NULL;

@@ -219,6 +219,29 @@ static void passwords_add(struct config *config, enum config_program program,
 	}
 }
 
+/* Removes secrets of a file that would go to a store that a flag or the environment names. */
+static void secrets_keep(struct config *config, const enum source sources[SETTINGS_N])
+{
+	/* migrate gives the roles of the PostgreSQL of its URL their passwords. */
+	const char *owner = *config->database_admin_url ? "DATABASE_ADMIN_URL" : "DATABASE_URL";
+	const struct {
+		const char *secret, *url;
+	} pairs[] = {
+		{ "REDIS_SENTINEL_PASSWORD", "REDIS_URL" },
+		{ "COUPON_GATEWAY_PASSWORD", owner },
+		{ "COUPON_WORKER_PASSWORD", owner },
+		{ "COUPON_OPERATOR_PASSWORD", owner },
+	};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		size_t secret = env_find(pairs[i].secret);
+
+		if (sources[secret] == FROM_FOLDER &&
+		    sources[env_find(pairs[i].url)] == FROM_CALLER)
+			**text_at(config, &settings[secret]) = '\0';
+	}
+}
+
 int config_flags_take(enum config_program program, int argc, char **argv,
 		      int (*takes_value)(const char *flag))
 {
@@ -253,25 +276,35 @@ int config_flags_take(enum config_program program, int argc, char **argv,
 }
 
 /*
- * Reads the files of the folder. What they have that is no setting goes into the environment, as
- * systemd does it: libpq reads PGSSLMODE there.
+ * What the files have that is no setting goes into the environment, as systemd does it: libpq reads
+ * PGSSLMODE there. What names or opens the PostgreSQL of the files is not used for another one.
  */
-static void files_read(struct setting_file files[FILES_N], const char *folder)
+static void files_export(const struct setting_file files[FILES_N],
+			 const enum source sources[SETTINGS_N])
 {
-	static const char *const names[FILES_N] = { "couponctl.conf", "couponmq.conf" };
+	static const char of_server[] =
+		" PGHOSTADDR PGPASSFILE PGPASSWORD PGSERVICE PGSERVICEFILE ";
+	int is_elsewhere = sources[env_find("DATABASE_URL")] == FROM_CALLER ||
+			   sources[env_find("DATABASE_ADMIN_URL")] == FROM_CALLER;
+	char word[NAME_SIZE];
 
 	for (size_t i = 0; i < FILES_N; i++) {
-		setting_file_read(&files[i], folder, names[i]);
-		for (const struct setting_line *line = files[i].lines;
-		     line < files[i].lines + files[i].n; line++)
+		for (size_t n = files[i].n; n-- > 0;) { /* the last of equal names is first */
+			const struct setting_line *line = &files[i].lines[n];
+
+			snprintf(word, sizeof(word), " %s ", line->name);
+			if (is_elsewhere && strstr(of_server, word))
+				continue;
 			if (!is_known(line->name, strlen(line->name)))
 				check(setenv(line->name, line->value, 0) == 0);
+		}
 	}
 }
 
 void config_fill(struct config *config, enum config_program program)
 {
 	const size_t folder = env_find("COUPON_CONFIG_DIR");
+	static const char *const names[FILES_N] = { "couponctl.conf", "couponmq.conf" };
 	struct setting_file files[FILES_N] = { { 0 } };
 	enum source sources[SETTINGS_N] = { FROM_NOTHING };
 
@@ -290,15 +323,17 @@ void config_fill(struct config *config, enum config_program program)
 		    *config->config_dir && access(config->config_dir, F_OK))
 			log_fatal("%s is \"%s\": allowed is a folder, or nothing for no files",
 				  settings[folder].env, config->config_dir);
-		if (*config->config_dir)
-			files_read(files, config->config_dir);
+		for (size_t i = 0; i < FILES_N && *config->config_dir; i++)
+			setting_file_read(&files[i], config->config_dir, names[i]);
 	}
 	for (size_t i = 0; i < SETTINGS_N; i++)
 		if (i != folder && (settings[i].programs & (int)program))
 			sources[i] = setting_read(config, &settings[i], files);
+	files_export(files, sources);
 	for (size_t i = 0; i < FILES_N; i++)
 		setting_file_wipe(&files[i]);
 	passwords_add(config, program, sources);
+	secrets_keep(config, sources);
 }
 
 int config_read(struct config *config, enum config_program program, int argc, char **argv,

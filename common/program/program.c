@@ -43,6 +43,7 @@ static const struct {
 	const char *name, *help;
 } service_options[] = {
 	{ "-n", "check the settings and exit" },
+	{ "--ready", "ask the running program whether it is ready, and exit" },
 	{ "--help", "this text; --help settings: the settings" },
 	{ "--version", "the version" },
 };
@@ -51,7 +52,7 @@ static const struct {
 
 static void service_help_print(const struct program_manual *manual)
 {
-	printf("Usage: %s [-n] [--SETTING VALUE]...\n\n", manual->name);
+	printf("Usage: %s [-n | --ready] [--SETTING VALUE]...\n\n", manual->name);
 	wrap_print(manual->summary, 0, stdout);
 	putchar('\n');
 	for (size_t i = 0; i < SERVICE_OPTIONS_N; i++)

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +177,9 @@ struct loop_turns {
 	atomic_uint reloads;
 };
 
+/* What is told once. A message has one of them: of several systemd takes the last. */
+enum once { RELOADING, RELOADED, STOPPING, ONCE_N };
+
 static struct {
 	int fd; /* -1: nobody is to be told */
 	struct sockaddr_un address;
@@ -186,7 +190,9 @@ static struct {
 	int64_t looked_ms;
 	struct loop_turns *loops;
 	size_t loops_n;
-} manager = { .fd = -1 };
+	pthread_mutex_t lock;                 /* of what follows */
+	char once[ONCE_N][SERVICE_TEXT_SIZE]; /* "": it is not to be told, or was sent */
+} manager = { .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /*
  * Not by sd_notify(): it waits while systemd reads nothing, and a loop must not hang because
@@ -194,12 +200,38 @@ static struct {
  */
 static int text_send(const char *text, size_t len)
 {
-	if (manager.fd < 0)
+	if (manager.fd < 0 || len == 0)
 		return 0;
 	return sendto(manager.fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 		      (const struct sockaddr *)&manager.address, manager.address_len) < 0
 		       ? -1
 		       : 0;
+}
+
+/* Sends what is told once and was not sent yet. 0, or -1: some of it is left. */
+static int once_send(void)
+{
+	int left = 0;
+
+	pthread_mutex_lock(&manager.lock);
+	for (int i = 0; i < ONCE_N && !left; i++) {
+		left = text_send(manager.once[i], strlen(manager.once[i]));
+		if (!left)
+			*manager.once[i] = '\0';
+	}
+	pthread_mutex_unlock(&manager.lock);
+	return left;
+}
+
+static void once_tell(enum once once, const char *text)
+{
+	pthread_mutex_lock(&manager.lock);
+	/* Nobody needs the rest of an earlier reload. */
+	if (once != RELOADED)
+		*manager.once[RELOADING] = *manager.once[RELOADED] = '\0';
+	snprintf(manager.once[once], sizeof(manager.once[once]), "%s", text);
+	pthread_mutex_unlock(&manager.lock);
+	once_send();
 }
 
 void service_begin(size_t loops)
@@ -268,7 +300,7 @@ void service_tell(int64_t now_ms, int is_ready, int is_alive, const char *status
 
 	manager.looked_ms = now_ms;
 	len = service_text(&manager.told, now_ms, is_ready, is_alive, status, text, &next);
-	if (len > 0 && text_send(text, len))
+	if (once_send() || text_send(text, len))
 		return;
 	manager.told = next;
 	manager.is_ready = next.is_ready;
@@ -296,19 +328,17 @@ int service_loop_is_ready(size_t loop)
 void service_reloading(void)
 {
 	char text[SERVICE_TEXT_SIZE];
-	int len = snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\n",
-			   clock_monotonic_us());
 
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRId64 "\n",
+		 clock_monotonic_us());
 	if (manager.is_ready)
-		text_send(text, (size_t)len);
+		once_tell(RELOADING, text);
 }
 
 void service_reloaded(void)
 {
-	static const char text[] = "READY=1\n";
-
 	if (manager.is_ready)
-		text_send(text, sizeof(text) - 1);
+		once_tell(RELOADED, "READY=1\n");
 }
 
 void service_loop_reloaded(size_t loop)
@@ -326,9 +356,8 @@ unsigned service_loop_reloads(size_t loop)
 void service_stopping(int64_t most_ms, const char *status)
 {
 	char text[SERVICE_TEXT_SIZE];
-	int len = snprintf(text, sizeof(text),
-			   "STOPPING=1\nSTATUS=%s\nEXTEND_TIMEOUT_USEC=%" PRId64 "\n", status,
-			   most_ms * 1000);
 
-	text_send(text, (size_t)len);
+	snprintf(text, sizeof(text), "STOPPING=1\nSTATUS=%s\nEXTEND_TIMEOUT_USEC=%" PRId64 "\n",
+		 status, most_ms * 1000);
+	once_tell(STOPPING, text);
 }

@@ -90,12 +90,19 @@ void service_turned(size_t loop, int is_ready);
 int service_loop_has_turned(size_t loop); /* since the last call. Main loop */
 int service_loop_is_ready(size_t loop);   /* as it has said last */
 
-/* It is loading its files again, because of SIGHUP; and it has. After READY=1. Any thread. */
+/*
+ * It is loading its files again, because of SIGHUP; and it has. After READY=1. Any thread. If
+ * systemd cannot take it now, service_tell() sends it later.
+ */
 void service_reloading(void);
 void service_reloaded(void);
 /* Another loop has loaded them `n` times. */
 void service_loop_reloaded(size_t loop);
 unsigned service_loop_reloads(size_t loop);
 
-/* It ends, which takes at most so long: systemd waits if that is more than TimeoutStopSec=. */
+/*
+ * It ends, which takes at most so long: systemd waits if that is more than TimeoutStopSec=. If
+ * systemd cannot take it now, service_tell() sends it later: the main loop goes on calling that as
+ * long as it turns. A program whose main loop ends before its other threads tells nothing after it.
+ */
 void service_stopping(int64_t most_ms, const char *status);

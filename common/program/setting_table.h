@@ -49,9 +49,19 @@ SETTING_TEXT(database_read_url, "DATABASE_READ_URL", "database-read-url", GATEWA
 	     "PostgreSQL for reads that are only shown to users; may be a replica (default: "
 	     "DATABASE_URL)")
 SETTING_TEXT(database_admin_url, "DATABASE_ADMIN_URL", "database-admin-url", CTL, "",
-	     "PostgreSQL as the owner of the tables; used by migrate only (default: DATABASE_URL)")
+	     "PostgreSQL as the owner of the tables, for migrate, setup and installation new "
+	     "(default: DATABASE_URL)")
 SETTING_TEXT(database_admin_password, "DATABASE_ADMIN_PASSWORD", "database-admin-password", CTL, "",
 	     "password for a DATABASE_ADMIN_URL without one (default: none)")
+SETTING_TEXT(gateway_password, "COUPON_GATEWAY_PASSWORD", "gateway-password", CTL, "",
+	     "password that migrate gives to the role couponmq_gateway of PostgreSQL, which may "
+	     "then log in (default: the role stays as it is)")
+SETTING_TEXT(worker_password, "COUPON_WORKER_PASSWORD", "worker-password", CTL, "",
+	     "password that migrate gives to the role couponmq_worker of PostgreSQL, which may "
+	     "then log in (default: the role stays as it is)")
+SETTING_TEXT(operator_password, "COUPON_OPERATOR_PASSWORD", "operator-password", CTL, "",
+	     "password that migrate gives to the role couponmq_operator of PostgreSQL, which may "
+	     "then log in (default: the role stays as it is)")
 SETTING_TEXT(database_synchronous, "COUPON_DATABASE_SYNCHRONOUS", "database-synchronous",
 	     GATEWAY | WORKER | CTL | ADMIN, "no",
 	     "yes: each PostgreSQL COMMIT waits for a synchronous standby; the outcome is unknown "

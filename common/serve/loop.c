@@ -171,43 +171,55 @@ static int descriptors_are_short(void)
 
 static void on_resume(evutil_socket_t fd, short what, void *data);
 
-/*
- * Accepts no more for that time, and until there are descriptors. With 0 it is no pause: only the
- * events of this turn of the loop are handled first.
- */
-static void pause_begin(struct evconnlistener *listener, int ms)
+/* Accepts no more for that time, and until there are descriptors. */
+static void pause_begin(struct evconnlistener *listener)
 {
-	struct timeval time = { .tv_usec = ms * 1000 };
+	struct timeval time = { .tv_usec = PAUSE_MS * 1000 };
 
-	if (ms > 0 && on_pause)
+	if (on_pause)
 		on_pause();
 	evconnlistener_disable(listener);
 	event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_resume, listener,
 			&time);
 }
 
+/* A pause that goes on is logged once. */
 static void on_resume(evutil_socket_t fd, short what, void *data)
 {
 	(void)fd;
 	(void)what;
 	if (descriptors_are_short())
-		pause_begin(data, PAUSE_MS);
+		pause_begin(data);
 	else
 		evconnlistener_enable(data);
 }
 
+/* Accepts if there are descriptors. */
+static void on_next_turn(evutil_socket_t fd, short what, void *data)
+{
+	(void)fd;
+	(void)what;
+	if (descriptors_are_short()) {
+		log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
+			 LOG_I("ms", PAUSE_MS));
+		pause_begin(data);
+	} else {
+		evconnlistener_enable(data);
+	}
+}
+
 void listener_accepted(struct evconnlistener *listener)
 {
+	static const struct timeval at_once;
 	static unsigned accepted;
 
-	if (!descriptors_are_short()) {
-		if (++accepted % ACCEPTED_AT_ONCE == 0)
-			pause_begin(listener, 0);
-		return;
+	if (descriptors_are_short()) {
+		on_next_turn(-1, 0, listener);
+	} else if (++accepted % ACCEPTED_AT_ONCE == 0) {
+		evconnlistener_disable(listener);
+		event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_next_turn,
+				listener, &at_once);
 	}
-	log_warn("accept_pause", LOG_S("error", "few file descriptors are left"),
-		 LOG_I("ms", PAUSE_MS));
-	pause_begin(listener, PAUSE_MS);
 }
 
 static void on_accept_error(struct evconnlistener *listener, void *context)
@@ -218,7 +230,7 @@ static void on_accept_error(struct evconnlistener *listener, void *context)
 	if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM)
 		return;
 	log_warn("accept_pause", LOG_S("error", strerror(error)), LOG_I("ms", PAUSE_MS));
-	pause_begin(listener, PAUSE_MS);
+	pause_begin(listener);
 }
 
 struct evconnlistener *listener_new(struct event_base *base, int fd, evconnlistener_cb accepted,

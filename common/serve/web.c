@@ -81,22 +81,6 @@ static void seat_cut(struct web *web, struct seat *seat)
 	seat_free(web, seat);
 }
 
-/* Makes room for one more by the end of the one that has waited longest for a request. */
-static void longest_cut(struct web *web)
-{
-	struct seat *longest = NULL;
-
-	for (size_t fd = 0; fd < web->seats_n; fd++) {
-		struct seat *seat = &web->seats[fd];
-
-		if (seat->cookie && !seat->is_answering && seat->room == ROOM_FREE &&
-		    (!longest || seat->since_ms < longest->since_ms))
-			longest = seat;
-	}
-	if (longest)
-		seat_cut(web, longest);
-}
-
 /* A connection that evhttp was given. */
 struct arrived {
 	struct web *web;
@@ -132,8 +116,21 @@ static void on_seat(evutil_socket_t none, short what, void *data)
 	taken.room = rooms_take(&web->rooms, (struct sockaddr *)&from, &taken.is_counted);
 	if (taken.room != ROOM_FREE) {
 		seats_look(web);
-		if (web->rooms.taken >= web->rooms.most)
-			longest_cut(web);
+		if (web->rooms.taken >= web->rooms.most) {
+			struct seat *longest = NULL;
+
+			/* The one that has waited longest for a request makes room for one more. */
+			for (size_t i = 0; i < web->seats_n; i++) {
+				struct seat *other = &web->seats[i];
+
+				if (other->cookie && !other->is_answering &&
+				    other->room == ROOM_FREE &&
+				    (!longest || other->since_ms < longest->since_ms))
+					longest = other;
+			}
+			if (longest)
+				seat_cut(web, longest);
+		}
 		taken.room = rooms_take(&web->rooms, (struct sockaddr *)&from, &taken.is_counted);
 	}
 	if (taken.room == ROOM_FREE || (taken.room == ROOM_FULL && web->reserve_n < RESERVE)) {

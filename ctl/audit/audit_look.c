@@ -113,44 +113,6 @@ static void entries_look(struct pass *pass, struct suspect *suspects, const stru
 					     : SUSPECT_OVERDUE);
 }
 
-/*
- * Counts receive numbers without an outcome that no slot names. Read after the outcomes: a receive
- * that is settled in between lowers these counts.
- */
-static void numbers_look(struct pass *pass)
-{
-	struct generations generations = { 0 };
-	struct look *look = &pass->look;
-	struct audit_row row;
-	struct cut cut;
-	int64_t settled_over = pass_outcomes_over(pass), unnamed;
-
-	row_read(pass, &row, &generations);
-	/* A number that PostgreSQL has and Redis never gave out is a finding of its own. */
-	if (pass->compared)
-		generation_find(&generations, row.generation)->high = 0;
-	cut_read(pass, &cut, &generations, 0);
-	look->redis_ms = cut.at_ms;
-	look->keeper = cut.keeper;
-	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
-		      cut.coupon.generation == row.generation;
-	if (cut.coupon.seq == pass->cut.coupon.seq || !cut.present)
-		unnamed = generations_unsettled(&generations, 0) - (int64_t)pass->open.n +
-			  suspects_count(&pass->open, SUSPECT_HELD);
-	else
-		unnamed = generations_unsettled(&generations, row.generation) - cut.known;
-	/* Outcomes that were not counted as settled are a finding of their own. */
-	if (settled_over > 0)
-		unnamed -= settled_over;
-	if (unnamed < 0)
-		unnamed = 0;
-	generations_fini(&generations);
-	if (look->unnamed_looks++ == 0)
-		look->unnamed_since_ms = look->now_ms;
-	if (look->unnamed_looks == 1 || unnamed < pass->unnamed)
-		pass->unnamed = unnamed;
-}
-
 /* Receives that no store has may come back from a gateway. */
 static void gateways_look(struct pass *pass)
 {
@@ -226,6 +188,10 @@ void look_again(struct pass *pass)
 	int left[LOOK_NONE + 1] = { 0 };
 	struct look *look = &pass->look;
 	enum look_result unnamed;
+	struct generations generations = { 0 };
+	struct audit_row row;
+	struct cut cut;
+	int64_t settled_over, lacking;
 
 	if (look->done)
 		return;
@@ -234,7 +200,37 @@ void look_again(struct pass *pass)
 	look->now_ms = clock_monotonic_ms();
 	suspects_each(pass, &pass->rows, step, rows_look);
 	pass_resolve(pass);
-	numbers_look(pass);
+
+	/*
+	 * Count receive numbers without an outcome that no slot names. Read after the outcomes: a
+	 * receive that is settled in between lowers these counts.
+	 */
+	settled_over = pass_outcomes_over(pass);
+	row_read(pass, &row, &generations);
+	/* A number that PostgreSQL has and Redis never gave out is a finding of its own. */
+	if (pass->compared)
+		generation_find(&generations, row.generation)->high = 0;
+	cut_read(pass, &cut, &generations, 0);
+	look->redis_ms = cut.at_ms;
+	look->keeper = cut.keeper;
+	look->quiet = pass->compared && generations_unsettled(&generations, 0) == 0 &&
+		      cut.coupon.generation == row.generation;
+	if (cut.coupon.seq == pass->cut.coupon.seq || !cut.present)
+		lacking = generations_unsettled(&generations, 0) - (int64_t)pass->open.n +
+			  suspects_count(&pass->open, SUSPECT_HELD);
+	else
+		lacking = generations_unsettled(&generations, row.generation) - cut.known;
+	/* Outcomes that were not counted as settled are a finding of their own. */
+	if (settled_over > 0)
+		lacking -= settled_over;
+	if (lacking < 0)
+		lacking = 0;
+	generations_fini(&generations);
+	if (look->unnamed_looks++ == 0)
+		look->unnamed_since_ms = look->now_ms;
+	if (look->unnamed_looks == 1 || lacking < pass->unnamed)
+		pass->unnamed = lacking;
+
 	suspects_each(pass, &pass->open, step, open_look);
 	/* RabbitMQ may be on another network: it is queried only when it decides something. */
 	if (suspects_count(&pass->open, SUSPECT_OVERDUE) > 0 || pass->settled.n > 0 ||

@@ -211,32 +211,6 @@ void cut_read(const struct pass *pass, struct cut *cut, struct generations *gene
 	freeReplyObject(reply);
 }
 
-/*
- * Reports what is malformed, and waits at most a tenth of a second for a moment between two calls
- * of the script.
- */
-static void cut_read_exact(const struct pass *pass, struct cut *cut,
-			   struct generations *generations)
-{
-	struct cut next;
-	int64_t until_ms;
-
-	cut_read(pass, cut, generations, 1);
-	for (until_ms = cut->at_ms + EXACT_WAIT_MS;
-	     cut->present && !cut->bad && cut->at_ms < until_ms; *cut = next) {
-		do
-			cut_read(pass, &next, generations, 0);
-		while (next.at_ms == cut->at_ms);
-		if (!next.present || next.bad)
-			return;
-		if (next.coupon.seq == cut->coupon.seq &&
-		    next.coupon.generation == cut->coupon.generation) {
-			cut->exact = 1;
-			return;
-		}
-	}
-}
-
 static void suspects_add(struct suspects *suspects, const struct slot *slot, enum slot_found how)
 {
 	suspects->list = array_room(suspects->list, suspects->n, &suspects->size,
@@ -401,39 +375,6 @@ static void rows_compare(struct pass *pass, const struct slot *slots, size_t n)
 	}
 }
 
-static void rows_read(struct pass *pass)
-{
-	struct slot_set receives = { .max = SET_MAX };
-	static struct slot slots[DB_PAGE];
-	size_t n;
-
-	db_pages_begin(pass->audit->db, sql_query_audit_rows, postgres_number(pass->coupon));
-	do {
-		PGresult *rows = db_page(pass->audit->db);
-
-		n = (size_t)PQntuples(rows);
-		check(n <= DB_PAGE);
-		for (size_t i = 0; i < n; i++) {
-			struct slot receive = { 0 };
-
-			slot_read(rows, (int)i, 0, &slots[i]);
-			if (slots[i].number > pass->row.limit)
-				slots_add(&pass->beyond, &slots[i]);
-			/* Whether the receive was read before, or may have been. */
-			receive.batch = slots[i].batch;
-			receive.index = slots[i].index;
-			pass->may_be_twice |= slot_set_has(&receives, &receive) ||
-					      !slot_set_add(&receives, &receive);
-		}
-		pass->rows_n += (int64_t)n;
-		if (pass->compared)
-			rows_compare(pass, slots, n);
-		PQclear(rows);
-	} while (n > 0);
-	db_pages_end(pass->audit->db);
-	slot_set_fini(&receives);
-}
-
 static int users_take(void *context, const redisReply *users)
 {
 	struct pass *pass = context;
@@ -463,10 +404,14 @@ static int users_take(void *context, const redisReply *users)
 
 void pass_run(struct pass *pass)
 {
+	static struct slot slots[DB_PAGE];
 	struct redis_client *redis = pass->audit->redis;
 	struct db *db = pass->audit->db;
 	struct audit *audit = pass->audit;
-	int64_t until_ms;
+	struct slot_set receives = { .max = SET_MAX };
+	int64_t exact_ms, until_ms;
+	struct cut next;
+	size_t n;
 
 	*pass = (struct pass){ .audit = pass->audit,
 			       .coupon = pass->coupon,
@@ -475,12 +420,58 @@ void pass_run(struct pass *pass)
 			       .set.max = SET_MAX };
 	db_run(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
 	row_read(pass, &pass->row, &pass->generations);
-	cut_read_exact(pass, &pass->cut, &pass->generations);
+
+	/*
+	 * Report what is malformed, and wait at most a tenth of a second for a moment between two
+	 * calls of the script.
+	 */
+	cut_read(pass, &pass->cut, &pass->generations, 1);
+	for (exact_ms = pass->cut.at_ms + EXACT_WAIT_MS;
+	     pass->cut.present && !pass->cut.bad && pass->cut.at_ms < exact_ms; pass->cut = next) {
+		do
+			cut_read(pass, &next, &pass->generations, 0);
+		while (next.at_ms == pass->cut.at_ms);
+		if (!next.present || next.bad)
+			break;
+		if (next.coupon.seq == pass->cut.coupon.seq &&
+		    next.coupon.generation == pass->cut.coupon.generation) {
+			pass->cut.exact = 1;
+			break;
+		}
+	}
+
 	/* A Redis that lost data, or has another generation, is a finding of its own. */
 	pass->compared = pass->cut.present && !pass->cut.bad && !pass->cut.held &&
 			 pass->cut.coupon.generation == pass->row.generation &&
 			 (pass->cut.verified || pass->cut.coupon.seq >= pass->row.seq_seen);
-	rows_read(pass);
+
+	/* The rows of PostgreSQL, a page at a time. */
+	db_pages_begin(pass->audit->db, sql_query_audit_rows, postgres_number(pass->coupon));
+	do {
+		PGresult *rows = db_page(pass->audit->db);
+
+		n = (size_t)PQntuples(rows);
+		check(n <= DB_PAGE);
+		for (size_t i = 0; i < n; i++) {
+			struct slot receive = { 0 };
+
+			slot_read(rows, (int)i, 0, &slots[i]);
+			if (slots[i].number > pass->row.limit)
+				slots_add(&pass->beyond, &slots[i]);
+			/* Whether the receive was read before, or may have been. */
+			receive.batch = slots[i].batch;
+			receive.index = slots[i].index;
+			pass->may_be_twice |= slot_set_has(&receives, &receive) ||
+					      !slot_set_add(&receives, &receive);
+		}
+		pass->rows_n += (int64_t)n;
+		if (pass->compared)
+			rows_compare(pass, slots, n);
+		PQclear(rows);
+	} while (n > 0);
+	db_pages_end(pass->audit->db);
+	slot_set_fini(&receives);
+
 	/* This query sorts all receives, which takes as long as the rest of the pass. */
 	if (pass->may_be_twice || pass->row.tombstones > 0)
 		pass->twice = db_ask(db, sql_query_audit_twice, postgres_number(pass->coupon));

@@ -95,20 +95,6 @@ static void redis_check(struct readiness *ready)
 	verdict_add(ready, "redis");
 }
 
-static void durability_check(struct readiness *ready)
-{
-	PGresult *rows = db_ask(ready->db, sql_query_durability);
-
-	vitals_redis_settings(ready->redis, redis_url_has_sentinels(ready->ctl->config.redis_url),
-			      &ready->durability);
-	store_redis_check(ready->redis, redis_client_is_open(ready->redis));
-	vitals_postgresql_settings(rows, &ready->durability);
-	durability_warnings(&ready->durability, ready->reasons);
-	ready->warnings_n = ready->durability.unknown[DURABILITY_REDIS];
-	PQclear(rows);
-	verdict_add(ready, "durability");
-}
-
 static int64_t clock_ahead_ms(struct readiness *ready, int is_redis)
 {
 	int64_t ahead_ms;
@@ -138,6 +124,7 @@ static int check_run(struct ctl *ctl)
 	int64_t redis_ms, postgres_ms;
 	cJSON *object = output_object();
 	struct broker_look look;
+	PGresult *rows;
 
 	ready.row = store_coupon_row(ready.db, sql_query_coupon_show, ready.coupon);
 	state = column_text(ready.row, 0, "state");
@@ -171,7 +158,15 @@ static int check_run(struct ctl *ctl)
 	rabbit_connection_close(broker.connection);
 	verdict_add(&ready, "queue");
 
-	durability_check(&ready);
+	rows = db_ask(ready.db, sql_query_durability);
+	vitals_redis_settings(ready.redis, redis_url_has_sentinels(ready.ctl->config.redis_url),
+			      &ready.durability);
+	store_redis_check(ready.redis, redis_client_is_open(ready.redis));
+	vitals_postgresql_settings(rows, &ready.durability);
+	durability_warnings(&ready.durability, ready.reasons);
+	ready.warnings_n = ready.durability.unknown[DURABILITY_REDIS];
+	PQclear(rows);
+	verdict_add(&ready, "durability");
 
 	/* A campaign opens by the clock of Redis; its keeper and operators read the others. */
 	redis_ms = clock_ahead_ms(&ready, 1);

@@ -1,8 +1,11 @@
 /*
- * couponctl create and edit: the terms of a campaign as the command line gives them. A new campaign
- * is a draft, which clients cannot see. edit changes terms also while the campaign issues:
- * PostgreSQL gets the new terms, then Redis. A lower limit is applied to Redis first, as a lower
- * total is (cmd_stock.c).
+ * couponctl create, edit and stock: the terms of a campaign as the command line gives them. A new
+ * campaign is a draft, which clients cannot see. edit and stock change terms also while the
+ * campaign issues: PostgreSQL gets the new terms, then Redis.
+ *
+ * A lower limit and a lower total are applied to Redis before the COMMIT, because Redis has the
+ * taken slots, under the lock of the row in PostgreSQL. So Redis never issues more than PostgreSQL
+ * accepts, wherever the command is interrupted, and repeating it completes the change.
  */
 #include "common/check.h"
 #include "common/clock.h"
@@ -119,30 +122,6 @@ static void columns_clear(cJSON *terms, const char *const *columns, size_t n)
 	for (size_t i = 0; i < n; i++)
 		if (!cJSON_HasObjectItem(terms, columns[i]))
 			output_null(terms, columns[i]);
-}
-
-/* The validity is a number of days or two dates. What is given replaces the whole validity. */
-static void validity_read(const struct args *args, cJSON *terms)
-{
-	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
-	int64_t from_ms, to_ms;
-
-	if (!has_validity(args))
-		return;
-	if (args_has(args, "valid-days") && !is_word(args, "valid-days", NONE))
-		output_number(terms, "valid_days",
-			      args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0));
-	from_ms = time_read(args, terms, "valid-from", "valid_from");
-	to_ms = time_read(args, terms, "valid-to", "valid_to");
-	if (!from_ms != !to_ms)
-		args_fail("--valid-from and --valid-to must be given together");
-	order_check(args, "valid-from", from_ms, "valid-to", to_ms);
-	order_check(args, "begin", time_given(args, "begin", 0), "valid-to", to_ms);
-	if (from_ms && cJSON_HasObjectItem(terms, "valid_days"))
-		args_fail("--valid-days is \"%s\": not allowed together with --valid-from and "
-			  "--valid-to",
-			  args_text(args, "valid-days"));
-	columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
 }
 
 static void money_read(const struct args *args, cJSON *terms, const char *option,
@@ -289,9 +268,10 @@ static void choice_read(const struct args *args, cJSON *terms, const char *optio
  */
 static cJSON *terms_read(const struct args *args)
 {
+	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
 	const char *name = args_text(args, "name"), *budget = args_text(args, "budget");
 	cJSON *terms = output_object();
-	int64_t begin_ms, end_ms;
+	int64_t begin_ms, end_ms, from_ms, to_ms;
 	size_t characters = 0;
 
 	if (name) {
@@ -309,7 +289,24 @@ static cJSON *terms_read(const struct args *args)
 	begin_ms = time_read(args, terms, "begin", "begin_at");
 	end_ms = time_read(args, terms, "end", "end_at");
 	order_check(args, "begin", begin_ms, "end", end_ms);
-	validity_read(args, terms);
+
+	/* The validity is a number of days or two dates. What is given replaces all of it. */
+	if (has_validity(args)) {
+		if (args_has(args, "valid-days") && !is_word(args, "valid-days", NONE))
+			output_number(terms, "valid_days",
+				      args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0));
+		from_ms = time_read(args, terms, "valid-from", "valid_from");
+		to_ms = time_read(args, terms, "valid-to", "valid_to");
+		if (!from_ms != !to_ms)
+			args_fail("--valid-from and --valid-to must be given together");
+		order_check(args, "valid-from", from_ms, "valid-to", to_ms);
+		order_check(args, "begin", time_given(args, "begin", 0), "valid-to", to_ms);
+		if (from_ms && cJSON_HasObjectItem(terms, "valid_days"))
+			args_fail("--valid-days is \"%s\": not allowed together with --valid-from "
+				  "and --valid-to",
+				  args_text(args, "valid-days"));
+		columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
+	}
 
 	discount_read(args, terms);
 	if (budget && !*budget)
@@ -400,35 +397,6 @@ static int create_run(struct ctl *ctl)
 	return 0;
 }
 
-/* Checks the window and the validity as they would be after the edit. */
-static void window_check(const struct change *change)
-{
-	const struct args *args = change->args;
-	int64_t begin_ms = time_given(args, "begin", change->terms.begin_ms),
-		end_ms = time_given(args, "end", change->end_ms),
-		valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0)
-						 : change->valid_to_ms;
-
-	/* A campaign that issues may be ended now. A draft that has ended is of no use. */
-	if (end_ms != change->end_ms && strcmp(change->status, "draft") == 0)
-		future_check(args, "end", end_ms, change->now_ms, "a time after now");
-	else if (end_ms != change->end_ms && end_ms < change->now_ms - PAST_MS)
-		future_check(args, "end", end_ms, change->now_ms,
-			     "a time that is not past, or now");
-	if (valid_to_ms != change->valid_to_ms)
-		future_check(args, "valid-to", valid_to_ms, change->now_ms, "a time after now");
-	if (end_ms && end_ms <= begin_ms)
-		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
-			  "nothing was changed",
-			  (long long)change->coupon);
-	if (valid_to_ms && valid_to_ms <= begin_ms &&
-	    (valid_to_ms != change->valid_to_ms || begin_ms != change->terms.begin_ms))
-		log_fatal("the validity of coupon %lld would end before the campaign begins, and "
-			  "nobody could use what is issued: give --begin, --valid-from and "
-			  "--valid-to; nothing was changed",
-			  (long long)change->coupon);
-}
-
 static int edit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
@@ -437,6 +405,7 @@ static int edit_run(struct ctl *ctl)
 	int64_t limit, taken;
 	struct terms lower;
 	int status;
+	int64_t begin_ms, end_ms, valid_to_ms;
 
 	args_required(args, "version");
 	if (!terms->child)
@@ -445,7 +414,29 @@ static int edit_run(struct ctl *ctl)
 	limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, change.terms.limit);
 	if (strcmp(change.status, "closed") == 0)
 		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
-	window_check(&change);
+
+	/* The window and the validity as they would be after the edit. */
+	begin_ms = time_given(args, "begin", change.terms.begin_ms);
+	end_ms = time_given(args, "end", change.end_ms);
+	valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0) : change.valid_to_ms;
+	/* A campaign that issues may be ended now. A draft that has ended is of no use. */
+	if (end_ms != change.end_ms && strcmp(change.status, "draft") == 0)
+		future_check(args, "end", end_ms, change.now_ms, "a time after now");
+	else if (end_ms != change.end_ms && end_ms < change.now_ms - PAST_MS)
+		future_check(args, "end", end_ms, change.now_ms, "a time that is not past, or now");
+	if (valid_to_ms != change.valid_to_ms)
+		future_check(args, "valid-to", valid_to_ms, change.now_ms, "a time after now");
+	if (end_ms && end_ms <= begin_ms)
+		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
+			  "nothing was changed",
+			  (long long)change.coupon);
+	if (valid_to_ms && valid_to_ms <= begin_ms &&
+	    (valid_to_ms != change.valid_to_ms || begin_ms != change.terms.begin_ms))
+		log_fatal("the validity of coupon %lld would end before the campaign begins, and "
+			  "nobody could use what is issued: give --begin, --valid-from and "
+			  "--valid-to; nothing was changed",
+			  (long long)change.coupon);
+
 	if (terms_store(change.db, sql_query_coupon_edit, change.coupon, 0, terms)) {
 		change_needed(&change);
 		if (limit < change.terms.limit) {
@@ -499,4 +490,74 @@ const struct command edit_command = {
 		"whole. Coupons that are issued already keep their validity. A validity that has\n"
 		"ended, or would end before the campaign begins, is refused. The limit may be\n"
 		"lowered only while nothing is taken. couponctl stock changes the total.",
+};
+
+/* ---- stock */
+
+static void total_set(struct change *change, int64_t total)
+{
+	PGresult *result = db_ask(change->db, sql_query_coupon_total_set,
+				  postgres_number(change->coupon), postgres_number(total));
+	int64_t set = column_number(result, 0, "total_num"),
+		issued = column_number(result, 0, "issued_num");
+
+	PQclear(result);
+	if (set != total)
+		log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+			  (long long)total, (long long)issued);
+}
+
+static int stock_run(struct ctl *ctl)
+{
+	struct change change;
+	struct terms lower;
+	int64_t total;
+	int status;
+
+	args_required(&ctl->args, "total");
+	total = args_number(&ctl->args, "total", 0, JSON_INTEGER_MAX, 0);
+	change_begin(&change, ctl);
+	if (total != change.terms.total)
+		change_needed(&change);
+
+	if (total > change.terms.total) {
+		total_set(&change, total);
+	} else if (total < change.terms.total) {
+		/* Reserved stock counts as taken. */
+		int64_t taken = change.loaded == 1 ? change.in_redis.total - change.in_redis.stock -
+							     change.in_redis.lost
+						   : 0;
+
+		/* Redis may be behind PostgreSQL, for instance just after it lost its data. */
+		if (total < change.issued_num && taken <= change.issued_num)
+			log_fatal("--total is %lld: allowed is at least the %lld that are issued",
+				  (long long)total, (long long)change.issued_num);
+		lower = change.terms;
+		lower.total = total;
+		if (total >= taken) {
+			total_set(&change, total);
+			taken = change_lower(&change, &lower);
+		}
+		if (taken > total)
+			log_fatal("--total is %lld: allowed is at least the %lld that are taken",
+				  (long long)total, (long long)taken);
+	}
+
+	status = change_commit(&change);
+	change_say(&change,
+		   "coupon {coupon} has a total of {total}, of which {issued} are issued\n");
+	change_fini(&change);
+	return status;
+}
+
+const struct command stock_command = {
+	.name = "stock",
+	.run = stock_run,
+	.argument = "ID",
+	.options = OPTIONS(OPTION("total", "N",
+				  "number of coupons, including the issued ones; at least the "
+				  "number of taken slots"),
+			   CHANGE_OPTIONS),
+	.summary = "set the total of a campaign",
+	.detail = "N is absolute, so repeating the command changes nothing.",
 };

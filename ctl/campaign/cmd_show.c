@@ -1,10 +1,13 @@
 /*
  * couponctl show: the state of one coupon in PostgreSQL and in Redis, side by side; with --curve
  * how the sale of the coupon went, in the rows that keepers have written; with --recent its latest
- * receives.
+ * receives. couponctl list: all campaigns. couponctl history: the commands that were run, or the
+ * changes of one campaign.
  */
 #include "common/changes.h"
+#include "common/check.h"
 #include "common/clock.h"
+#include "common/message/json.h"
 #include "common/rabbit/topology.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
@@ -15,10 +18,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define COLUMNS_N 8 /* of sql_query_curve_rows */
 #define RECENT_COUNT 20
 #define RECENT_MAX 1000
+#define COMMANDS_COUNT 100 /* of the history, by default */
 
 static int curve_run(struct ctl *ctl)
 {
@@ -322,4 +327,132 @@ const struct command show_command = {
 	.detail = "If COUPON_RABBITMQ_API is set, the command also prints the queues of RabbitMQ: "
 		  "the\n"
 		  "number of messages, the node that leads the queue, and how many members it has.",
+};
+
+/* ---- list */
+
+static void list_row_print(void *context, const PGresult *page, int row)
+{
+	cJSON *object = output_object();
+
+	output_row(object, page, row);
+	output_say(object,
+		   "{coupon:-20} {state:-10} {total:12} {issued:12} {limit:5}  {begin:-24|-}  "
+		   "{end:-24|-}  {name}\n",
+		   *(const int *)context);
+}
+
+static int list_run(struct ctl *ctl)
+{
+	int64_t after = args_id(&ctl->args, "after"), count = args_count(&ctl->args, INT64_MAX);
+	int as_json = args_has(&ctl->args, "json");
+	struct db *db = store_postgres_open(ctl);
+
+	if (!as_json)
+		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "state", "total",
+		       "issued", "limit", "begin", "end", "name");
+	store_coupons_read(db, sql_query_coupon_list, after, count, list_row_print, &as_json);
+	db_close(db);
+	return 0;
+}
+
+const struct command list_command = {
+	.name = "list",
+	.run = list_run,
+	.options = OPTIONS(PAGE_OPTIONS("ID", "coupon", "all")),
+	.summary = "list all campaigns by id",
+};
+
+/* ---- history */
+
+/* The value of a term as a text, to be freed. Amounts are in `currency`. */
+static char *term_text(const char *term, const cJSON *value, const char *currency)
+{
+	static const char *const amounts[] = { "amount_off", "cap", "threshold" };
+	char money[MONEY_SIZE], *text;
+
+	for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++)
+		if (currency && cJSON_IsNumber(value) && strcmp(term, amounts[i]) == 0) {
+			money_text((int64_t)value->valuedouble, currency, money);
+			check(asprintf(&text, "%s %s", money, currency) > 0);
+			return text;
+		}
+	text = json_write(value);
+	return text ? text : checked(strdup(""));
+}
+
+static int history_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t coupon = args_id_argument(args), after = args_id(args, "after"),
+		count = args_count(args, coupon ? PAGE_COUNT_MAX : COMMANDS_COUNT);
+	struct db *db = store_postgres_open(ctl);
+	PGresult *entries;
+
+	if (coupon) {
+		PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
+		entries = db_ask(db, sql_query_coupon_history, postgres_number(coupon),
+				 postgres_number(after), postgres_number(count));
+	} else {
+		entries = db_ask(db, sql_query_command_list, db_id(after), postgres_number(count));
+	}
+	db_close(db);
+	if (!coupon || args_has(args, "json")) {
+		output_rows(entries, NULL, "{id:-6} {at}  {status|-}  {by}: {command}{words}\n",
+			    args_has(args, "json"));
+		return CTL_DONE;
+	}
+	for (int row = 0; row < PQntuples(entries); row++) {
+		const char *from = column_text(entries, row, "from"),
+			   *to = column_text(entries, row, "to");
+		cJSON *entry = output_object();
+		cJSON *changes;
+		const cJSON *change, *moved;
+		const char *currency, *currency_before;
+
+		output_row(entry, entries, row);
+		output_template("{at}  version {version:-3}  {action:-8} ", entry);
+		if (*from && strcmp(from, to) != 0)
+			printf("%s -> ", from);
+		output_say(entry, "{to}, by {by}\n", 0);
+
+		/* "total_num: 10 -> 20" */
+		changes = cJSON_Parse(column_text(entries, row, "changes"));
+		moved = cJSON_GetObjectItemCaseSensitive(changes, "currency");
+		currency = column_text(entries, row, "currency"); /* after the changes */
+		currency_before = moved ? cJSON_GetStringValue(cJSON_GetArrayItem(moved, 0))
+					: currency;
+		cJSON_ArrayForEach(change, changes)
+		{
+			char *was = term_text(change->string, cJSON_GetArrayItem(change, 0),
+					      currency_before),
+			     *is = term_text(change->string, cJSON_GetArrayItem(change, 1),
+					     currency);
+
+			printf("    %s: %s -> %s\n", change->string, was, is);
+			free(was);
+			free(is);
+		}
+		cJSON_Delete(changes);
+	}
+	PQclear(entries);
+	return CTL_DONE;
+}
+
+const struct command history_command = {
+	.name = "history",
+	.run = history_run,
+	.argument = "[ID]",
+	.options = OPTIONS(PAGE_OPTIONS("N", "entry", "100; of a campaign all")),
+	.summary = "print what was changed: by all commands, or of one campaign",
+	.detail = "Without an ID, the command prints each command that changes something, the "
+		  "latest\n"
+		  "first. A command is recorded before it changes anything, and its exit status "
+		  "when\n"
+		  "it ends. The last 100,000 commands are kept, without exchange codes.\n"
+		  "With an ID, it prints every change of that campaign, in order: the time, who "
+		  "made\n"
+		  "it, and each term before and after. PostgreSQL records a change whoever makes "
+		  "it.\n"
+		  "That a campaign opened by the clock, at its begin, is an entry as well.",
 };

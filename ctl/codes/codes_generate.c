@@ -127,15 +127,6 @@ static void request_open(struct request_file *request, const char *file, const c
 	}
 }
 
-/* The file is complete. */
-static void request_end(struct request_file *request)
-{
-	if (unlink(request->path) || file_folder_sync(request->path))
-		request_failed(request, "removed");
-	close(request->fd);
-	free(request->path);
-}
-
 struct code_generation {
 	int64_t coupon, count;
 	const char *file; /* NULL: none is written, and the request has none */
@@ -297,71 +288,6 @@ static void set_take(struct code_generation *g, const struct ctl *ctl, const cha
 	db_close(db);
 }
 
-static void generation_read(const struct args *args, struct code_generation *g)
-{
-	const char *pattern = args_text(args, "pattern"), *prefix = args_text(args, "prefix"),
-		   *alphabet = args_text(args, "alphabet");
-	char made[CODE_WIDTH_MAX + 1], why[CODE_WHY_SIZE];
-	unsigned length;
-
-	args_required(args, "count");
-	*g = (struct code_generation){
-		.coupon = args_id_argument(args),
-		.count = args_number(args, "count", 1, COUNT_MAX, 0),
-		.file = args_text(args, "out"),
-		.format = sheet_format_read(args, NULL),
-	};
-	if (g->file && !*g->file)
-		args_fail("--out is \"\": needed is the name of a file");
-
-	if (!prefix)
-		prefix = "";
-	for (const char *p = prefix; *p; p++)
-		if (!isascii((unsigned char)*p) || !isalnum((unsigned char)*p))
-			args_fail("--prefix is \"%s\": allowed are letters and digits of ASCII",
-				  prefix);
-	length = (unsigned)args_number(args, "length", 2, CODE_TEXT_MAX, CODE_LENGTH);
-	if (pattern && (args_has(args, "prefix") || args_has(args, "length")))
-		args_fail("--pattern is \"%s\": not allowed together with --prefix or --length",
-			  pattern);
-	if (strlen(prefix) + length > CODE_TEXT_MAX || code_pattern_make(prefix, length, made))
-		args_fail("--prefix and --length are %zu characters: allowed are %d",
-			  strlen(prefix) + length, CODE_TEXT_MAX);
-	if (code_form_parse(&g->form, pattern ? pattern : made, alphabet ? alphabet : CODE_ALPHABET,
-			    why))
-		args_fail("%s", why);
-	if (code_chance_check(&g->form, 0, 0, g->count, why))
-		args_fail("%s", why);
-}
-
-static void file_write(const struct code_generation *g)
-{
-	static const char *const columns[] = { "code", "coupon", "set", NULL };
-	static char codes[CHUNK * CODE_WIDTH_MAX];
-	struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
-	char coupon[NUMBER_SIZE], set[NUMBER_SIZE];
-	struct cell cells[] = { { .len = g->form.width },
-				cell_text(number_text(g->coupon, coupon)),
-				cell_text(number_text(g->set, set)) };
-	struct progress progress = { 0 };
-	size_t n;
-
-	sheet_begin(&sheet, g->file);
-	for (int64_t done = 0; done < g->count; done += (int64_t)n) {
-		n = g->count - done < CHUNK ? (size_t)(g->count - done) : CHUNK;
-		code_space_write(g->space, &g->form, g->first + done, n, codes);
-		for (size_t i = 0; i < n; i++) {
-			cells[0].text = codes + i * g->form.width;
-			sheet_row(&sheet, cells);
-		}
-		if (sheet_failed(&sheet))
-			break;
-		progress_show(&progress, "codes", done + (int64_t)n, g->count);
-	}
-	progress_end(&progress);
-	sheet_end(&sheet, FILE_KEEP);
-}
-
 /*
  * Whether a command with the same --key has made the set, and its file to the end. Otherwise its
  * request is beside the file, and is taken up.
@@ -404,12 +330,41 @@ static void set_and_file(struct code_generation *g, const struct ctl *ctl)
 	if (is_there && g->request.is_new)
 		log_fatal("the file \"%s\" exists: it is never overwritten", g->file);
 	set_take(g, ctl, wanted, is_there);
-	if (!is_there)
-		file_write(g);
+	if (!is_there) {
+		static const char *const columns[] = { "code", "coupon", "set", NULL };
+		static char codes[CHUNK * CODE_WIDTH_MAX];
+		struct sheet sheet = { .format = g->format, .columns = columns, .csv_end = "\n" };
+		char coupon[NUMBER_SIZE], set[NUMBER_SIZE];
+		struct cell cells[] = { { .len = g->form.width },
+					cell_text(number_text(g->coupon, coupon)),
+					cell_text(number_text(g->set, set)) };
+		struct progress progress = { 0 };
+		size_t n;
+
+		sheet_begin(&sheet, g->file);
+		for (int64_t done = 0; done < g->count; done += (int64_t)n) {
+			n = g->count - done < CHUNK ? (size_t)(g->count - done) : CHUNK;
+			code_space_write(g->space, &g->form, g->first + done, n, codes);
+			for (size_t i = 0; i < n; i++) {
+				cells[0].text = codes + i * g->form.width;
+				sheet_row(&sheet, cells);
+			}
+			if (sheet_failed(&sheet))
+				break;
+			progress_show(&progress, "codes", done + (int64_t)n, g->count);
+		}
+		progress_end(&progress);
+		sheet_end(&sheet, FILE_KEEP);
+	}
 	db = store_postgres_open(ctl);
 	db_do(db, sql_query_code_set_complete, postgres_number(g->set));
 	db_close(db);
-	request_end(&g->request);
+
+	/* The file is complete. */
+	if (unlink(g->request.path) || file_folder_sync(g->request.path))
+		request_failed(&g->request, "removed");
+	close(g->request.fd);
+	free(g->request.path);
 }
 
 static int generate_run(struct ctl *ctl)
@@ -419,8 +374,42 @@ static int generate_run(struct ctl *ctl)
 	struct code_generation g;
 	struct ulid id;
 	cJSON *object;
+	char usual[CODE_WIDTH_MAX + 1], why[CODE_WHY_SIZE];
+	unsigned length;
+	const char *pattern = args_text(&ctl->args, "pattern"),
+		   *prefix = args_text(&ctl->args, "prefix"),
+		   *alphabet = args_text(&ctl->args, "alphabet");
 
-	generation_read(&ctl->args, &g);
+	/* What is wanted. */
+	args_required(&ctl->args, "count");
+	g = (struct code_generation){
+		.coupon = args_id_argument(&ctl->args),
+		.count = args_number(&ctl->args, "count", 1, COUNT_MAX, 0),
+		.file = args_text(&ctl->args, "out"),
+		.format = sheet_format_read(&ctl->args, NULL),
+	};
+	if (g.file && !*g.file)
+		args_fail("--out is \"\": needed is the name of a file");
+
+	if (!prefix)
+		prefix = "";
+	for (const char *p = prefix; *p; p++)
+		if (!isascii((unsigned char)*p) || !isalnum((unsigned char)*p))
+			args_fail("--prefix is \"%s\": allowed are letters and digits of ASCII",
+				  prefix);
+	length = (unsigned)args_number(&ctl->args, "length", 2, CODE_TEXT_MAX, CODE_LENGTH);
+	if (pattern && (args_has(&ctl->args, "prefix") || args_has(&ctl->args, "length")))
+		args_fail("--pattern is \"%s\": not allowed together with --prefix or --length",
+			  pattern);
+	if (strlen(prefix) + length > CODE_TEXT_MAX || code_pattern_make(prefix, length, usual))
+		args_fail("--prefix and --length are %zu characters: allowed are %d",
+			  strlen(prefix) + length, CODE_TEXT_MAX);
+	if (code_form_parse(&g.form, pattern ? pattern : usual, alphabet ? alphabet : CODE_ALPHABET,
+			    why))
+		args_fail("%s", why);
+	if (code_chance_check(&g.form, 0, 0, g.count, why))
+		args_fail("%s", why);
+
 	if (g.file) {
 		set_and_file(&g, ctl);
 	} else {

@@ -195,38 +195,6 @@ static void lane_end(struct import_lane *lane, struct import *import)
 	code_file_progress(import->file, &import->progress);
 }
 
-/* Stores all rows, shows the progress, and prints the refused rows by ascending lines. */
-static void lanes_run(struct import *import)
-{
-	struct import_lane *lanes = checked(calloc(LANES, sizeof(*lanes)));
-	struct code_row row;
-	int has_more = 1, i;
-
-	for (i = 0; i < LANES; i++) {
-		lanes[i].import = import;
-		lanes[i].db = store_changing_open(import->ctl, NULL);
-		for (int k = 0; k < COLUMNS_N; k++)
-			postgres_array_init(&lanes[i].columns[k],
-					    k == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
-	}
-	for (i = 0; has_more; i = (i + 1) % LANES) {
-		lane_end(&lanes[i], import);
-		while (lanes[i].rows_n < CHUNK && (has_more = code_file_next(import->file, &row)))
-			row_add(&lanes[i], &row);
-		thread_start(&lanes[i].thread, lane_store, &lanes[i]);
-		lanes[i].is_running = 1;
-	}
-	for (int k = 0; k < LANES; k++, i = (i + 1) % LANES)
-		lane_end(&lanes[i], import);
-	progress_end(&import->progress);
-	for (i = 0; i < LANES; i++) {
-		for (int k = 0; k < COLUMNS_N; k++)
-			postgres_array_fini(&lanes[i].columns[k]);
-		db_close(lanes[i].db);
-	}
-	free(lanes);
-}
-
 static int import_run(struct ctl *ctl)
 {
 	const char *path = ctl->args.arguments[1];
@@ -239,6 +207,9 @@ static int import_run(struct ctl *ctl)
 	PGresult *row;
 	cJSON *object;
 	int status;
+	struct import_lane *lanes;
+	struct code_row code;
+	int has_more = 1, i;
 
 	import.file = code_file_open(path, &form);
 	db = store_postgres_open(ctl);
@@ -263,7 +234,32 @@ static int import_run(struct ctl *ctl)
 	PQclear(row);
 	db_close(lock);
 
-	lanes_run(&import);
+	/* Store all rows, show the progress, and print the refused rows by ascending lines. */
+	lanes = checked(calloc(LANES, sizeof(*lanes)));
+	for (i = 0; i < LANES; i++) {
+		lanes[i].import = &import;
+		lanes[i].db = store_changing_open(import.ctl, NULL);
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_init(&lanes[i].columns[k],
+					    k == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
+	}
+	for (i = 0; has_more; i = (i + 1) % LANES) {
+		lane_end(&lanes[i], &import);
+		while (lanes[i].rows_n < CHUNK && (has_more = code_file_next(import.file, &code)))
+			row_add(&lanes[i], &code);
+		thread_start(&lanes[i].thread, lane_store, &lanes[i]);
+		lanes[i].is_running = 1;
+	}
+	for (int k = 0; k < LANES; k++, i = (i + 1) % LANES)
+		lane_end(&lanes[i], &import);
+	progress_end(&import.progress);
+	for (i = 0; i < LANES; i++) {
+		for (int k = 0; k < COLUMNS_N; k++)
+			postgres_array_fini(&lanes[i].columns[k]);
+		db_close(lanes[i].db);
+	}
+	free(lanes);
+
 	db_do(db, sql_query_code_set_complete, postgres_number(import.set));
 	code_file_close(import.file);
 	code_book_free(import.stored.book);

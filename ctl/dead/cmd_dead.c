@@ -301,27 +301,6 @@ static int has_receive(const struct walk *walk, const struct receive *receive)
 	return 0;
 }
 
-/* Writes what is found to `out`, as one line of JSON. A RabbitMQ that fails ends the process. */
-static void receives_find(const struct ctl *ctl, const struct receive *receives, size_t n, int out)
-{
-	static struct walk walk = { .most = DEAD_FIND_MAX };
-	cJSON *found = output_object();
-	char number[NUMBER_SIZE], *text;
-
-	walk_begin(&walk, ctl);
-	while (walk_next(&walk))
-		for (size_t i = 0; i < n; i++)
-			if (!cJSON_HasObjectItem(found, number_text((int64_t)i, number)) &&
-			    has_receive(&walk, &receives[i]))
-				output_add(found, number, dead_letter_json(&walk.letter, 0));
-	output_bool(found, "is_all", walk.seen >= walk.hold->length);
-	walk_end(&walk);
-	text = checked(json_write(found));
-	dprintf(out, "%s\n", text);
-	cJSON_free(text);
-	cJSON_Delete(found);
-}
-
 /* The pipe of the process that searches for --api; its parent tells what it says. */
 static int find_out;
 
@@ -349,15 +328,36 @@ cJSON *dead_find(const struct ctl *ctl, const struct receive *receives, size_t n
 	int fds[2];
 	pid_t pid;
 
-	check(pipe2(fds, O_CLOEXEC) == 0 && fflush(stdout) == 0);
+	check(pipe2(fds, O_CLOEXEC) == 0);
+	fflush(NULL); /* both processes would write what is left, the answer of --api included */
 	pid = fork();
 	check(pid >= 0);
 	if (pid == 0) {
+		static struct walk walk = { .most = DEAD_FIND_MAX };
+		cJSON *letters;
+		char number[NUMBER_SIZE], *line;
+
 		alarm(FIND_S);
 		find_out = fds[1];
 		if (say_is_collected())
 			say_to(find_sentence);
-		receives_find(ctl, receives, n, fds[1]);
+
+		/* Answer with one line of JSON. A RabbitMQ that fails ends the process. */
+		letters = output_object();
+		walk_begin(&walk, ctl);
+		while (walk_next(&walk))
+			for (size_t i = 0; i < n; i++)
+				if (!cJSON_HasObjectItem(letters,
+							 number_text((int64_t)i, number)) &&
+				    has_receive(&walk, &receives[i]))
+					output_add(letters, number,
+						   dead_letter_json(&walk.letter, 0));
+		output_bool(letters, "is_all", walk.seen >= walk.hold->length);
+		walk_end(&walk);
+		line = checked(json_write(letters));
+		dprintf(fds[1], "%s\n", line);
+		cJSON_free(line);
+		cJSON_Delete(letters);
 		_exit(0);
 	}
 	close(fds[1]);

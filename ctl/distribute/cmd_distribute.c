@@ -83,40 +83,6 @@ static void options_read(struct distribution *one, const struct args *args)
 				1000000;
 }
 
-/* Ends the users to whom an earlier run has given the coupon. */
-static void issued_read(struct distribution *one, struct db *db)
-{
-	int n;
-
-	db_run(db, "BEGIN READ ONLY");
-	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one->plan.coupon),
-		       postgres_text(one->plan.prefix));
-	do {
-		PGresult *page = db_page(db);
-
-		n = PQntuples(page);
-		for (int row = 0; row < n; row++) {
-			const char *user = column_text(page, row, "user_id"),
-				   *digits = column_text(page, row, "key") +
-					     strlen(one->plan.prefix);
-			int64_t repeat, i;
-
-			/* A key whose end is no repeat is of something else. */
-			if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
-				continue;
-			i = list_find(&one->list, user, strlen(user), (uint32_t)repeat);
-			/* A user coupon that was taken back and kept its slot is there twice. */
-			if (i < 0 || one->list.users[i].end != END_WAITING)
-				continue;
-			one->list.users[i].end = END_ISSUED;
-			one->issued_before++;
-		}
-		PQclear(page);
-	} while (n > 0);
-	db_pages_end(db);
-	db_run(db, "COMMIT");
-}
-
 /*
  * Opens the file of refused users, which has the order of the list. Its .part is locked from here
  * on: two runs that would write the same file exclude each other. A file that is no such file is
@@ -265,6 +231,7 @@ static int distribute_run(struct ctl *ctl)
 	struct distribution one = { 0 };
 	struct db *db;
 	PGresult *row;
+	int n;
 
 	options_read(&one, &ctl->args);
 	gateway_address_read(&one.plan.address, &ctl->config, 0, CTL_AWAY);
@@ -276,7 +243,35 @@ static int distribute_run(struct ctl *ctl)
 	PQclear(row);
 	list_read(&one.list);
 	refused_open(&one);
-	issued_read(&one, db);
+
+	/* The users to whom an earlier run has given the coupon are done. */
+	db_run(db, "BEGIN READ ONLY");
+	db_pages_begin(db, sql_query_distribute_issued, postgres_number(one.plan.coupon),
+		       postgres_text(one.plan.prefix));
+	do {
+		PGresult *page = db_page(db);
+
+		n = PQntuples(page);
+		for (int k = 0; k < n; k++) {
+			const char *user = column_text(page, k, "user_id"),
+				   *digits = column_text(page, k, "key") + strlen(one.plan.prefix);
+			int64_t repeat, i;
+
+			/* A key whose end is no repeat is of something else. */
+			if (id_parse(digits, strlen(digits), &repeat) || repeat > LIST_REPEATS_MAX)
+				continue;
+			i = list_find(&one.list, user, strlen(user), (uint32_t)repeat);
+			/* A user coupon that was taken back and kept its slot is there twice. */
+			if (i < 0 || one.list.users[i].end != END_WAITING)
+				continue;
+			one.list.users[i].end = END_ISSUED;
+			one.issued_before++;
+		}
+		PQclear(page);
+	} while (n > 0);
+	db_pages_end(db);
+	db_run(db, "COMMIT");
+
 	db_close(db);
 	run(&one.list, &one.plan, &one.run);
 	ends_write(&one);

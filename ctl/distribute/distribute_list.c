@@ -194,28 +194,6 @@ static int has_digit(const char *text, size_t len)
 	return 0;
 }
 
-/*
- * Ends the process if all users but the first one have a digit, or an @: the first one is a
- * heading.
- */
-static void first_check(const struct list *list)
-{
-	const struct listed *first = list->users;
-	int all_digits = !has_digit(list->text.data, first->len);
-	int all_at = !memchr(list->text.data, '@', first->len);
-
-	for (uint32_t i = 1; i < list->n && (all_digits || all_at); i++) {
-		all_digits = all_digits && has_digit(list_text(list, i), list->users[i].len);
-		all_at = all_at && memchr(list_text(list, i), '@', list->users[i].len);
-	}
-	if (list->n > 1 && (all_digits || all_at))
-		refuse(list, NULL, first->line,
-		       "\"%.*s\" has no %s, and all other lines have one: it looks like a "
-		       "heading: " HEADING_WAYS,
-		       (int)(first->len < 100 ? first->len : 100), list->text.data,
-		       all_digits ? "digit" : "@");
-}
-
 static void lines_read(struct list *list, struct line_reader *reader)
 {
 	int is_first = 1, has_heading = 0;
@@ -241,8 +219,24 @@ static void lines_read(struct list *list, struct line_reader *reader)
 			entry_add(list, reader->text, len, reader->number);
 		is_first = 0;
 	}
-	if (list->n > 0 && !has_heading && !list->has_no_heading)
-		first_check(list);
+	if (list->n > 0 && !has_heading && !list->has_no_heading) {
+		const struct listed *first = list->users;
+		int all_digits = !has_digit(list->text.data, first->len);
+		int all_at = !memchr(list->text.data, '@', first->len);
+
+		/* If all others have a digit, or an @, the first one is a heading. */
+		for (uint32_t i = 1; i < list->n && (all_digits || all_at); i++) {
+			all_digits = all_digits &&
+				     has_digit(list_text(list, i), list->users[i].len);
+			all_at = all_at && memchr(list_text(list, i), '@', list->users[i].len);
+		}
+		if (list->n > 1 && (all_digits || all_at))
+			refuse(list, NULL, first->line,
+			       "\"%.*s\" has no %s, and all other lines have one: it looks like a "
+			       "heading: " HEADING_WAYS,
+			       (int)(first->len < 100 ? first->len : 100), list->text.data,
+			       all_digits ? "digit" : "@");
+	}
 }
 
 /* Returns the cell that has this user and repeat, or the free cell where it belongs. */

@@ -48,8 +48,11 @@ static void line_print(const struct sign *sign, const char *value)
 		text_print_plain(sign->why, strlen(sign->why), stdout);
 	}
 	putchar('\n');
-	if (!is_ok && sign->mend)
-		printf("         mend: %s\n", sign->mend);
+	if (!is_ok && sign->mend) {
+		printf("         mend: ");
+		text_print_plain(sign->mend, strlen(sign->mend), stdout);
+		putchar('\n');
+	}
 }
 
 static void sign_say(struct doctor *doctor, const struct sign *sign, const char *value)
@@ -165,6 +168,8 @@ void time_say(struct doctor *doctor, const struct timed *timed)
 
 		health = timed->once(doctor, timed->context, why, sizeof(why));
 		if (health != HEALTH_OK) {
+			doctor->away_n += timed->is_ping;
+			health = timed->is_ping ? HEALTH_WRONG : health;
 			sign_say(doctor,
 				 &(struct sign){ .name = timed->name,
 						 .health = health,

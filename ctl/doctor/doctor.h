@@ -61,6 +61,7 @@ struct timed {
 	const char *name, *wanted, *what; /* what takes so long */
 	const char *mend;
 	int n, most_ms;
+	int is_ping; /* without a reply the store is away */
 	enum health (*once)(struct doctor *doctor, const void *context, char *why, size_t size);
 	const void *context;
 };

@@ -176,7 +176,7 @@ static void login_say(struct doctor *doctor, const PGresult *rows, int row)
 	const char *program = column_text(rows, row, "program"),
 		   *login = column_text(rows, row, "login");
 	int is_owner = db_is_true(rows, row, "is_owner"), has_own = 0, more_n = 0;
-	char name[64], wanted[64], mend[320], has[160] = "";
+	char name[64], wanted[64], mend[320], has[160] = "", *quoted;
 	struct sign sign = { .name = name, .wanted = wanted, .mend = mend };
 
 	for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
@@ -199,7 +199,10 @@ static void login_say(struct doctor *doctor, const PGresult *rows, int row)
 	} else if (!has_own) {
 		sign.health = HEALTH_WRONG;
 		sign.why = "it lacks the rights that this program needs";
-		snprintf(mend, sizeof(mend), "GRANT couponmq_%s TO \"%s\"", program, login);
+		quoted = PQescapeIdentifier(db_libpq(doctor->db), login, strlen(login));
+		snprintf(mend, sizeof(mend), "GRANT couponmq_%s TO %s", program,
+			 quoted ? quoted : "it");
+		PQfreemem(quoted);
 	} else if (more_n > 0 && strcmp(program, "operator") != 0) {
 		sign.health = HEALTH_WARNING;
 		sign.why = "it may do more than this program needs";
@@ -351,6 +354,7 @@ void look_postgresql(struct doctor *doctor)
 	if (durability_is_synchronous(config))
 		standby_say(doctor);
 	time_say(doctor, &(struct timed){ .name = "postgresql.latency",
+					  .is_ping = 1,
 					  .wanted = "at most 20 ms",
 					  .what = "each transaction of a worker takes two round "
 						  "trips to PostgreSQL",

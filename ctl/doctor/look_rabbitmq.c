@@ -123,6 +123,8 @@ static void queues_say(struct doctor *doctor)
 				       "%s", error);
 			amqp_destroy_connection(doctor->rabbit);
 			doctor->rabbit = rabbit_connection_open(doctor->config->amqp_url, 0, error);
+			if (!doctor->rabbit)
+				store_away(doctor, "rabbitmq.reached", NULL, error, NULL);
 			continue;
 		}
 		if (is_there == 0) {
@@ -285,6 +287,7 @@ void look_rabbitmq(struct doctor *doctor)
 	queues_say(doctor);
 	if (doctor->rabbit)
 		time_say(doctor, &(struct timed){ .name = "rabbitmq.latency",
+						  .is_ping = 1,
 						  .wanted = "at most 20 ms",
 						  .what = "each message takes a round trip to "
 							  "RabbitMQ",

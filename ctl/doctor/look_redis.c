@@ -49,11 +49,20 @@ static redisReply *info_read(struct doctor *doctor, const char *section)
 	return ask(doctor, 2, (const char *[]){ "INFO", section });
 }
 
+/* What mends it that Redis did not tell: the right, if that was the reason; else NULL. */
+static const char *right_mend(const struct doctor *doctor, const char *mend)
+{
+	const char *error = redis_client_error(doctor->redis);
+
+	return !*error || strstr(error, "NOPERM") || strstr(error, "unknown command") ? mend : NULL;
+}
+
 static void settings_say(struct doctor *doctor, struct durability *durability)
 {
 	struct durability_setting one;
 	int has_sentinels = redis_url_has_sentinels(doctor->config->redis_url), is_unknown;
 	char name[64], mend[160];
+	const char *error = redis_client_error(doctor->redis);
 
 	vitals_redis_settings(doctor->redis, has_sentinels, durability);
 	is_unknown = durability->unknown[DURABILITY_REDIS];
@@ -73,10 +82,12 @@ static void settings_say(struct doctor *doctor, struct durability *durability)
 				   "not shown, and acknowledged by COUPON_REDIS_DURABILITY");
 		else
 			doctor_unknown(doctor, name,
-				       "look it up another way, then set "
-				       "COUPON_REDIS_DURABILITY=acknowledged; or allow the login "
-				       "config|get",
-				       "Redis does not show its settings");
+				       right_mend(doctor,
+						  "look it up another way, then set "
+						  "COUPON_REDIS_DURABILITY=acknowledged; or allow "
+						  "couponctl's user +config|get"),
+				       "Redis does not show its settings%s%s", *error ? ": " : "",
+				       error);
 	}
 }
 
@@ -171,7 +182,8 @@ static void disk_look(struct doctor *doctor, const redisReply *persistence, int 
 	if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
 		disk_say(doctor, "redis.disk", reply->element[1]->str);
 	else
-		doctor_unknown(doctor, "redis.disk", "allow the login config|get",
+		doctor_unknown(doctor, "redis.disk",
+			       right_mend(doctor, "allow couponctl's user +config|get"),
 			       "Redis does not show its folder");
 	freeReplyObject(reply);
 }
@@ -222,7 +234,8 @@ void look_redis(struct doctor *doctor)
 	if (redis_client_process(doctor->redis, run_id, &uptime_s) == 0)
 		version_say(doctor, "redis.version", service_version_text(SERVICE_REDIS, version));
 	else
-		doctor_unknown(doctor, "redis.version", "allow the login info", "%s",
+		doctor_unknown(doctor, "redis.version",
+			       right_mend(doctor, "allow couponctl's user +info"), "%s",
 			       redis_client_error(doctor->redis));
 	doctor_say(doctor,
 		   &(struct sign){
@@ -241,7 +254,8 @@ void look_redis(struct doctor *doctor)
 	most = info_number(memory, "maxmemory");
 	used = info_number(memory, "used_memory");
 	if (!memory)
-		doctor_unknown(doctor, "redis.memory", "allow the login info", "%s",
+		doctor_unknown(doctor, "redis.memory",
+			       right_mend(doctor, "allow couponctl's user +info"), "%s",
 			       redis_client_error(doctor->redis));
 	else if (most > 0)
 		share_say(doctor, "redis.memory", used, most, "a full Redis refuses every receive",
@@ -255,10 +269,12 @@ void look_redis(struct doctor *doctor)
 			  "Redis refuses further connections of the programs",
 			  "raise maxclients, and LimitNOFILE of its unit");
 	else
-		doctor_unknown(doctor, "redis.descriptors", "allow the login info", "%s",
+		doctor_unknown(doctor, "redis.descriptors",
+			       right_mend(doctor, "allow couponctl's user +info"), "%s",
 			       redis_client_error(doctor->redis));
 	disk_look(doctor, persistence, is_here);
 	time_say(doctor, &(struct timed){ .name = "redis.latency",
+					  .is_ping = 1,
 					  .wanted = "at most 20 ms",
 					  .what = "each batch of receives takes a round trip to "
 						  "Redis",

@@ -63,14 +63,17 @@ int gateway_request_run(struct ctl *ctl, cJSON *request, int unanswered)
 	root = json_parse(arena, reply, strlen(reply), &error);
 	if (!root ||
 	    json_integer(cJSON_GetObjectItemCaseSensitive(root, "code"), 0, INT32_MAX, &code))
-		log_fatal("the gateway's reply has no code: %s", reply);
+		log_fatal_as(unanswered, "the gateway's reply has no code: %s", reply);
+	answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "status"));
+	if (unanswered == CTL_UNKNOWN &&
+	    (code == answer_code(ANSWER_OK) || code == answer_code(ANSWER_UNKNOWN)))
+		output_made("the gateway answered %s", answer ? answer : reply);
 	if (args_has(&ctl->args, "json"))
 		puts(reply);
 	else if (code < answer_code(ANSWER_BUSY))
 		reply_print(root, 0);
 
 	/* From busy on: the request was not decided, or it is unknown whether it was. */
-	answer = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "status"));
 	message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "message"));
 	if (code == answer_code(ANSWER_BAD_REQUEST))
 		args_fail("%s", message ? message : "");

@@ -119,73 +119,11 @@ static int outbox_find(struct tracing *tracing, struct traced *traced)
 	return 0;
 }
 
-static void redis_find(struct tracing *tracing, struct traced *traced)
-{
-	int64_t coupon = traced->receive->coupon;
-	cJSON *in_redis = output_object();
-	struct redis_coupon loaded_coupon;
-	redisReply *mark = NULL;
-	int loaded = tracing->redis_fails
-			     ? -1
-			     : redis_coupon_read(tracing->redis, coupon, &loaded_coupon);
-
-	output_add(traced->object, "redis", in_redis);
-	if (loaded >= 0) {
-		output_bool(in_redis, "loaded", loaded);
-		output_bool(in_redis, "verified",
-			    loaded && redis_coupon_is_verified(tracing->redis, &loaded_coupon));
-	}
-	if (loaded >= 0 && slot_find(tracing, traced, in_redis) == 0 &&
-	    outbox_find(tracing, traced) == 0)
-		mark = coupon_call(tracing->redis, coupon, "SISMEMBER", COUPON_KEY_DEAD,
-				   traced->batch, NULL);
-	if (mark) {
-		traced->is_marked = redis_reply_number(mark) == 1;
-		freeReplyObject(mark);
-	} else {
-		tracing->redis_fails = tracing->failed = 1;
-		output_text(in_redis, "error", redis_client_error(tracing->redis));
-	}
-}
-
 /* Whether the message of the receive may be among the dead letters. */
 static int may_be_dead(const struct tracing *tracing, const struct traced *traced)
 {
 	return (!tracing->queues.ok || tracing->queues.dead > 0) &&
 	       (!*traced->outcome || traced->is_marked);
-}
-
-/* Searches the dead letters for all receives, once, and only if one may be there. */
-static void letters_find(struct tracing *tracing, struct traced *list)
-{
-	cJSON *found = NULL;
-	size_t first = 0;
-	int is_all;
-
-	while (first < tracing->n && !may_be_dead(tracing, &list[first]))
-		first++;
-	if (tracing->queues.ok && first < tracing->n)
-		found = dead_find(tracing->ctl, tracing->receives, tracing->n);
-	is_all = cJSON_IsTrue(cJSON_GetObjectItem(found, "is_all"));
-	for (size_t i = 0; i < tracing->n; i++) {
-		struct traced *traced = &list[i];
-		int may_be = may_be_dead(tracing, traced), is_unknown;
-		char index[NUMBER_SIZE];
-		cJSON *letter = NULL;
-
-		if (may_be)
-			letter = cJSON_DetachItemFromObject(found, number_text((int64_t)i, index));
-		is_unknown = may_be && !letter && !is_all;
-		tracing->failed |= is_unknown;
-		traced->is_known |= letter != NULL;
-		output_add(traced->object, "dead_letter", letter ? letter : cJSON_CreateNull());
-		output_text(traced->object, "dead_letter_unknown",
-			    !is_unknown ? NULL
-			    : found     ? "there are more dead letters than the search reads"
-					: "RabbitMQ is away, or refuses it");
-		output_bool(traced->object, "dead_marked", traced->is_marked);
-	}
-	cJSON_Delete(found);
 }
 
 static const char trace_template[] =
@@ -227,6 +165,11 @@ static void receive_find(struct tracing *tracing, struct traced *traced,
 	cJSON *gateway = output_object(), *queue = output_object();
 	char text[RECEIVE_SIZE], uuid[ULID_UUID_SIZE], id[ULID_SIZE + NUMBER_SIZE + 4];
 	PGresult *row;
+	int64_t coupon;
+	cJSON *in_redis;
+	struct redis_coupon loaded_coupon;
+	redisReply *mark = NULL;
+	int loaded;
 
 	*traced = (struct traced){ .receive = receive, .object = output_object() };
 	ulid_format(&receive->batch, traced->batch);
@@ -235,7 +178,29 @@ static void receive_find(struct tracing *tracing, struct traced *traced,
 	output_null(traced->object, "state");
 	output_add(traced->object, "gateway", gateway);
 	time_add(gateway, "made_at", ulid_time_ms(&receive->batch));
-	redis_find(tracing, traced);
+
+	/* What Redis has of it. */
+	coupon = traced->receive->coupon;
+	in_redis = output_object();
+	loaded = tracing->redis_fails ? -1
+				      : redis_coupon_read(tracing->redis, coupon, &loaded_coupon);
+	output_add(traced->object, "redis", in_redis);
+	if (loaded >= 0) {
+		output_bool(in_redis, "loaded", loaded);
+		output_bool(in_redis, "verified",
+			    loaded && redis_coupon_is_verified(tracing->redis, &loaded_coupon));
+	}
+	if (loaded >= 0 && slot_find(tracing, traced, in_redis) == 0 &&
+	    outbox_find(tracing, traced) == 0)
+		mark = coupon_call(tracing->redis, coupon, "SISMEMBER", COUPON_KEY_DEAD,
+				   traced->batch, NULL);
+	if (mark) {
+		traced->is_marked = redis_reply_number(mark) == 1;
+		freeReplyObject(mark);
+	} else {
+		tracing->redis_fails = tracing->failed = 1;
+		output_text(in_redis, "error", redis_client_error(tracing->redis));
+	}
 
 	/* PostgreSQL after Redis: what is settled in between is in both, never in neither. */
 	row = db_ask(tracing->db, sql_query_receive_trace, postgres_number(receive->coupon),
@@ -349,6 +314,9 @@ static int trace_run(struct ctl *ctl)
 	static struct tracing tracing;
 	static struct traced list[RECEIVES_MAX];
 	struct receive receive = { 0 }; /* of a user alone: any batch */
+	cJSON *found = NULL;
+	size_t first = 0;
+	int is_all;
 
 	args_receive(&ctl->args, &receive);
 	tracing.ctl = ctl;
@@ -364,7 +332,33 @@ static int trace_run(struct ctl *ctl)
 
 	for (size_t i = 0; i < tracing.n; i++)
 		receive_find(&tracing, &list[i], &tracing.receives[i]);
-	letters_find(&tracing, list);
+
+	/* Search the dead letters for all receives, once, and only if one may be there. */
+	while (first < tracing.n && !may_be_dead(&tracing, &list[first]))
+		first++;
+	if (tracing.queues.ok && first < tracing.n)
+		found = dead_find(tracing.ctl, tracing.receives, tracing.n);
+	is_all = cJSON_IsTrue(cJSON_GetObjectItem(found, "is_all"));
+	for (size_t i = 0; i < tracing.n; i++) {
+		struct traced *traced = &list[i];
+		int may_be = may_be_dead(&tracing, traced), is_unknown;
+		char index[NUMBER_SIZE];
+		cJSON *letter = NULL;
+
+		if (may_be)
+			letter = cJSON_DetachItemFromObject(found, number_text((int64_t)i, index));
+		is_unknown = may_be && !letter && !is_all;
+		tracing.failed |= is_unknown;
+		traced->is_known |= letter != NULL;
+		output_add(traced->object, "dead_letter", letter ? letter : cJSON_CreateNull());
+		output_text(traced->object, "dead_letter_unknown",
+			    !is_unknown ? NULL
+			    : found     ? "there are more dead letters than the search reads"
+					: "RabbitMQ is away, or refuses it");
+		output_bool(traced->object, "dead_marked", traced->is_marked);
+	}
+	cJSON_Delete(found);
+
 	for (size_t i = 0; i < tracing.n; i++) {
 		if (i > 0 && !args_has(&ctl->args, "json"))
 			putchar('\n');

@@ -82,33 +82,6 @@ static void report_end(struct recover *recover, int64_t ms)
 		printf(" in %.1f s\n", (double)ms / 1000);
 }
 
-/* The ids of the coupons that Redis holds. */
-static void ids_find(struct recover *recover)
-{
-	char cursor[REDIS_CURSOR_SIZE] = "0";
-	const char *scan[] = { "SCAN", cursor, "MATCH", PREFIX "*", "COUNT", "1000" };
-
-	do {
-		redisReply *reply = store_reply(recover->redis,
-						redis_client_call(recover->redis, 6, scan));
-
-		snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
-		for (size_t i = 0; i < reply->element[1]->elements; i++) {
-			const char *first = reply->element[1]->element[i]->str + strlen(PREFIX);
-			const char *end = strchr(first, '}');
-			int64_t id;
-
-			if (!end || id_parse(first, (size_t)(end - first), &id))
-				continue;
-			recover->ids = array_room(recover->ids, recover->ids_n, &recover->ids_size,
-						  sizeof(id));
-			recover->ids[recover->ids_n++] = id;
-		}
-		freeReplyObject(reply);
-	} while (strcmp(cursor, "0") != 0);
-	recover->ids_n = numbers_unique(recover->ids, recover->ids_n);
-}
-
 static void recover_coupon_read(struct recover_coupon *coupon, struct recover *recover, int64_t id)
 {
 	redisReply *hash = store_reply(recover->redis, coupon_call(recover->redis, id, "HGETALL",
@@ -360,29 +333,6 @@ static void coupon_run(struct recover_coupon *coupon)
 	fault_point(FAULT_RECOVER_OPENED);
 }
 
-/* Step 4. */
-static void behind_end(struct recover *recover)
-{
-	struct postgres_array stripes = { .type = POSTGRES_INT2 },
-			      numbers = { .type = POSTGRES_INT8 };
-	char server[SERVER_TEXT_SIZE];
-	struct changes copy;
-	const char *how = recover->tail_max ? "tail" : recover->gives_up ? "accept-loss" : "all";
-
-	store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
-	for (int i = 0; i < CHANGES_STRIPES; i++) {
-		postgres_array_add_number(&stripes, i);
-		postgres_array_add_number(&numbers, copy.num[i]);
-	}
-	db_do(recover->db, sql_query_recover_done, postgres_array(&stripes),
-	      postgres_array(&numbers), postgres_text(how),
-	      postgres_number(changes_behind(&recover->changes, &recover->copy)),
-	      postgres_text(server_text(&recover->changes.server, server)),
-	      postgres_text(copy.former));
-	postgres_array_fini(&stripes);
-	postgres_array_fini(&numbers);
-}
-
 /*
  * With --tail: ends the process if an operator has to decide. The numbers tell of each change that
  * Redis has acted on; the coupons are looked at in case one was not counted.
@@ -464,8 +414,29 @@ static void all_run(struct recover *recover)
 	postgres_array_fini(&held);
 	fault_point(FAULT_RECOVER_BEFORE_END);
 
-	if (!recover->is_dry)
-		behind_end(recover);
+	if (!recover->is_dry) {
+		struct postgres_array stripes = { .type = POSTGRES_INT2 },
+				      numbers = { .type = POSTGRES_INT8 };
+		char server[SERVER_TEXT_SIZE];
+		struct changes copy;
+		const char *how = recover->tail_max   ? "tail"
+				  : recover->gives_up ? "accept-loss"
+						      : "all";
+
+		/* Step 4. */
+		store_redis_check(recover->redis, changes_copy_read(&copy, recover->redis) == 0);
+		for (int i = 0; i < CHANGES_STRIPES; i++) {
+			postgres_array_add_number(&stripes, i);
+			postgres_array_add_number(&numbers, copy.num[i]);
+		}
+		db_do(recover->db, sql_query_recover_done, postgres_array(&stripes),
+		      postgres_array(&numbers), postgres_text(how),
+		      postgres_number(changes_behind(&recover->changes, &recover->copy)),
+		      postgres_text(server_text(&recover->changes.server, server)),
+		      postgres_text(copy.former));
+		postgres_array_fini(&stripes);
+		postgres_array_fini(&numbers);
+	}
 	report_end(recover, clock_monotonic_ms() - begun_ms);
 	free(recover->ids);
 }
@@ -499,8 +470,32 @@ static int recover_run(struct ctl *ctl)
 	behind = behind_read_any(recover.db, recover.redis, follow, recover.is_dry,
 				 &recover.changes, &recover.copy);
 	store_redis_check(recover.redis, behind >= 0);
-	if (behind > 0)
-		ids_find(&recover);
+	if (behind > 0) {
+		char cursor[REDIS_CURSOR_SIZE] = "0";
+		const char *scan[] = { "SCAN", cursor, "MATCH", PREFIX "*", "COUNT", "1000" };
+
+		/* The ids of the coupons that Redis holds. */
+		do {
+			redisReply *reply = store_reply(recover.redis,
+							redis_client_call(recover.redis, 6, scan));
+
+			snprintf(cursor, sizeof(cursor), "%s", reply->element[0]->str);
+			for (size_t i = 0; i < reply->element[1]->elements; i++) {
+				const char *first = reply->element[1]->element[i]->str +
+						    strlen(PREFIX);
+				const char *end = strchr(first, '}');
+				int64_t id;
+
+				if (!end || id_parse(first, (size_t)(end - first), &id))
+					continue;
+				recover.ids = array_room(recover.ids, recover.ids_n,
+							 &recover.ids_size, sizeof(id));
+				recover.ids[recover.ids_n++] = id;
+			}
+			freeReplyObject(reply);
+		} while (strcmp(cursor, "0") != 0);
+		recover.ids_n = numbers_unique(recover.ids, recover.ids_n);
+	}
 	if (behind > 0 && recover.tail_max)
 		tail_check(&recover);
 	has_lost_keys = recover_keys(&recover);

@@ -135,9 +135,9 @@ static const char *value_find(const char *line, size_t len, const char *name)
 }
 
 /*
- * The line as RFC 9457 has it (malloc); NULL: it has no message. There `status` is that of HTTP, so
- * that of the answer is in `answer`. A status that is not the answer's own is about HTTP alone. Not
- * by cJSON, which would round ids.
+ * The line as RFC 9457 has it (malloc); NULL: it has no message. There `status` would be that of
+ * HTTP, a number; it is left out, and the status of the answer is in `answer`. A status that is not
+ * the answer's own is about HTTP alone. Not by cJSON, which would round ids.
  */
 static char *problem_text(int status, enum answer answer, const char *line, size_t len,
 			  size_t *text_len)
@@ -160,8 +160,7 @@ static char *problem_text(int status, enum answer answer, const char *line, size
 	at = text_append(at, "\",\"title\":\"");
 	at = text_append(at,
 			 is_own ? answer_text(answer) : http_status_str((enum http_status)status));
-	at = number_append(text_append(at, "\",\"status\":"), status);
-	at = text_append(at, ",\"detail\":");
+	at = text_append(at, "\",\"detail\":");
 	at = mempcpy(at, detail, (size_t)(detail_end - detail) + 1);
 	at = mempcpy(text_append(at, ","), line + 1, (size_t)(rest - line) - sizeof(name));
 	at = text_append(at, ",\"answer\":");

@@ -308,20 +308,6 @@ static int on_stalled(void *context)
 	return stalled_n > 0;
 }
 
-static void conn_read(struct line_connection *conn)
-{
-	char bytes[STREAM_BYTES];
-	ssize_t n = connection_read(&conn->base, bytes, READ_BYTES);
-
-	conn->has_unread = 0;
-	if (n > 0)
-		check(evbuffer_add(conn->base.input, bytes, (size_t)n) == 0);
-	else if (n == 0)
-		conn->at_end = conn->base.responder.has_left = 1;
-	else if (n == CONNECTION_BROKEN)
-		conn->cut = 1;
-}
-
 static int conn_serve(struct turn *turn)
 {
 	struct line_connection *conn = turn->owner;
@@ -334,8 +320,18 @@ static int conn_serve(struct turn *turn)
 	conn->base.is_serving = 1;
 	if (!event_pending(conn->base.readable, EV_READ, NULL))
 		connection_look(&conn->base); /* it may have left while it waited */
-	if (conn->has_unread && conn_may_read(conn, len > conn->scanned))
-		conn_read(conn);
+	if (conn->has_unread && conn_may_read(conn, len > conn->scanned)) {
+		char bytes[STREAM_BYTES];
+		ssize_t n = connection_read(&conn->base, bytes, READ_BYTES);
+
+		conn->has_unread = 0;
+		if (n > 0)
+			check(evbuffer_add(conn->base.input, bytes, (size_t)n) == 0);
+		else if (n == 0)
+			conn->at_end = conn->base.responder.has_left = 1;
+		else if (n == CONNECTION_BROKEN)
+			conn->cut = 1;
+	}
 	len = evbuffer_get_length(input);
 	if (len > 0)
 		evbuffer_drain(input,

@@ -142,32 +142,6 @@ _Static_assert(OP_USE - OP_HOLD == USE_USE && OP_RELEASE - OP_HOLD == USE_RELEAS
 		       OP_ROLLBACK - OP_HOLD == USE_ROLLBACK,
 	       "the operations are in the order of the actions");
 
-/* Appends what is asked for. One without a key gets the only one that it can have. */
-static void message_add(struct use_message *message, const struct request *request)
-{
-	struct use *use = &message->uses[message->uses_n];
-	struct message_traces *traces = &message->traces;
-	char ulid[ULID_SIZE];
-
-	*use = request->use->use;
-	use->action = (enum use_action)(request->op - OP_HOLD);
-	if (use->action != USE_HOLD)
-		use->ttl_s = 0;
-	if (!*use->key)
-		snprintf(use->key, sizeof(use->key), "%s.%zu", ulid_format(&message->batch, ulid),
-			 message->uses_n);
-	if (request->by && !*use->by)
-		strcpy(use->by, request->by->id);
-	if (request->trace_len > 0 && traces->n < MESSAGE_TRACES_MAX) {
-		traces->list[traces->n].index = message->uses_n;
-		strcpy(traces->list[traces->n++].text, request_trace(request));
-	}
-	memcpy(&message->receives[message->receives_n], request->use->receives,
-	       use->receives_n * sizeof(message->receives[0]));
-	message->uses_n++;
-	message->receives_n += use->receives_n;
-}
-
 void use_requests_flush(struct use_requests *uses)
 {
 	struct use_message *message = &uses->message;
@@ -182,9 +156,33 @@ void use_requests_flush(struct use_requests *uses)
 		message->uses_n = message->receives_n = message->traces.n = 0;
 		while ((request = STAILQ_FIRST(&uses->arrived)) &&
 		       message->receives_n + request->use->use.receives_n <= MESSAGE_RECEIVES_MAX) {
+			struct use *use;
+			struct message_traces *traces;
+			char ulid[ULID_SIZE];
+
 			STAILQ_REMOVE_HEAD(&uses->arrived, next);
 			waiters_add_use(uses->waiters, request, &message->batch, message->uses_n);
-			message_add(message, request);
+
+			/* One without a key gets the only one that it can have. */
+			use = &message->uses[message->uses_n];
+			traces = &message->traces;
+			*use = request->use->use;
+			use->action = (enum use_action)(request->op - OP_HOLD);
+			if (use->action != USE_HOLD)
+				use->ttl_s = 0;
+			if (!*use->key)
+				snprintf(use->key, sizeof(use->key), "%s.%zu",
+					 ulid_format(&message->batch, ulid), message->uses_n);
+			if (request->by && !*use->by)
+				strcpy(use->by, request->by->id);
+			if (request->trace_len > 0 && traces->n < MESSAGE_TRACES_MAX) {
+				traces->list[traces->n].index = message->uses_n;
+				strcpy(traces->list[traces->n++].text, request_trace(request));
+			}
+			memcpy(&message->receives[message->receives_n], request->use->receives,
+			       use->receives_n * sizeof(message->receives[0]));
+			message->uses_n++;
+			message->receives_n += use->receives_n;
 		}
 
 		len = use_message_write(message, uses->text);

@@ -200,30 +200,6 @@ static int users_count(void *context, const redisReply *users)
 	return rc ? rc : keeper_context_goes_on(compare->context);
 }
 
-/* Compares the counts, when the slots are counted. */
-static void numbers_judge(struct compare *compare)
-{
-	const struct coupon_row *row = &compare->snapshot.row;
-	const struct redis_coupon *found = &compare->after.coupon;
-	int64_t extra = compare->slots - compare->rows, known = compare->after.known,
-		expected = found->seq - row->settled + known;
-
-	if (found->seq < row->seq_seen || found->seq < row->settled)
-		differ(compare, "numbers that PostgreSQL has seen but Redis has not given out");
-	compare->is_behind = found->late < compare->snapshot.late;
-	compare->reserved = compare->in_flight_older - known;
-	compare->stock = found->total - compare->slots - compare->reserved;
-	if (found->late != compare->snapshot.late || compare->reserved < 0)
-		differ(compare, "receives in flight of older generations");
-	if (found->lost != 0 || compare->stock < 0)
-		differ(compare, "the stock");
-	/* The slot of a rejected receive that is not freed may have another owner. */
-	if (extra < expected || extra > expected + compare->snapshot.unfreed)
-		differ(compare, "slots that are neither issued nor in flight");
-	if (found->version == row->version && found->total != row->total)
-		differ(compare, "the total");
-}
-
 /* Reads the numbers of Redis; with `is_after` also those of older generations. 0, or -1. */
 static int numbers_read(struct compare *compare, struct numbers *numbers, int is_after)
 {
@@ -252,6 +228,9 @@ static int all_compare(struct compare *compare)
 {
 	struct keeper_context *context = compare->context;
 	int rc = -1;
+	const struct coupon_row *row;
+	const struct redis_coupon *found;
+	int64_t extra, known, expected;
 
 	generations_fini(&compare->snapshot.generations);
 	*compare = (struct compare){ .context = context, .coupon = compare->coupon };
@@ -267,7 +246,28 @@ static int all_compare(struct compare *compare)
 			compare) ||
 	    codes_compare(compare) || numbers_read(compare, &compare->after, 1))
 		goto out;
-	numbers_judge(compare);
+
+	/* The slots are counted: compare the counts. */
+	row = &compare->snapshot.row;
+	found = &compare->after.coupon;
+	extra = compare->slots - compare->rows;
+	known = compare->after.known;
+	expected = found->seq - row->settled + known;
+	if (found->seq < row->seq_seen || found->seq < row->settled)
+		differ(compare, "numbers that PostgreSQL has seen but Redis has not given out");
+	compare->is_behind = found->late < compare->snapshot.late;
+	compare->reserved = compare->in_flight_older - known;
+	compare->stock = found->total - compare->slots - compare->reserved;
+	if (found->late != compare->snapshot.late || compare->reserved < 0)
+		differ(compare, "receives in flight of older generations");
+	if (found->lost != 0 || compare->stock < 0)
+		differ(compare, "the stock");
+	/* The slot of a rejected receive that is not freed may have another owner. */
+	if (extra < expected || extra > expected + compare->snapshot.unfreed)
+		differ(compare, "slots that are neither issued nor in flight");
+	if (found->version == row->version && found->total != row->total)
+		differ(compare, "the total");
+
 	rc = 0;
 out:
 	snapshot_end(&compare->snapshot);

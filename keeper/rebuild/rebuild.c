@@ -558,36 +558,6 @@ static int all_fill(struct rebuild_page *page)
 	return page_sift(page);
 }
 
-/* Puts the coupons in place. */
-static void all_place(struct rebuild_page *page)
-{
-	fault_point(FAULT_PAGE_FILLED);
-	redis_client_prepare(page->context->redis, lua_place);
-	keeper_context_fence(page->context);
-	for (size_t i = 0; i < page->n; i++) {
-		struct page_entry *entry = &page->entries[i];
-
-		entry->is_out = place_append(page->context, &entry->now, &entry->placing) != 0;
-	}
-	for (size_t i = 0; i < page->n; i++) {
-		struct page_entry *entry = &page->entries[i];
-		redisReply *reply;
-		char word[REDIS_WORD_SIZE];
-
-		if (entry->is_out)
-			continue;
-		reply = redis_client_next(page->context->redis);
-		if (place_is_done(page->context, &entry->now, &entry->placing, reply, word)) {
-			*entry->row = entry->now.row;
-			*entry->state = PAGE_DONE;
-		}
-		freeReplyObject(reply);
-		if (strcmp(word, "fenced") == 0)
-			keeper_context_fenced(page->context);
-	}
-	fault_point(FAULT_PAGE_PLACED);
-}
-
 int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
 {
 	struct rebuild_page *page = checked(calloc(1, sizeof(*page)));
@@ -617,7 +587,33 @@ int page_rebuild(struct keeper_context *context, struct coupon_page *coupons)
 	fault_point(FAULT_PAGE_OPENED);
 	if (rebuild_seen(context, page->ids, page->n) || snapshot_read(page) || all_fill(page))
 		goto out;
-	all_place(page);
+
+	/* Put the coupons in place. */
+	fault_point(FAULT_PAGE_FILLED);
+	redis_client_prepare(page->context->redis, lua_place);
+	keeper_context_fence(page->context);
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+
+		entry->is_out = place_append(page->context, &entry->now, &entry->placing) != 0;
+	}
+	for (size_t i = 0; i < page->n; i++) {
+		struct page_entry *entry = &page->entries[i];
+		redisReply *reply;
+		char word[REDIS_WORD_SIZE];
+
+		if (entry->is_out)
+			continue;
+		reply = redis_client_next(page->context->redis);
+		if (place_is_done(page->context, &entry->now, &entry->placing, reply, word)) {
+			*entry->row = entry->now.row;
+			*entry->state = PAGE_DONE;
+		}
+		freeReplyObject(reply);
+		if (strcmp(word, "fenced") == 0)
+			keeper_context_fenced(page->context);
+	}
+	fault_point(FAULT_PAGE_PLACED);
 out:
 	redis_client_prepared_end(context->redis);
 	PQclear(page->rows);

@@ -15,6 +15,13 @@ process_runs() {
 	[[ /proc/$PID/cwd -ef $RUN_DIR/$1 || /proc/$PID/cwd -ef $RUN_DIR/$1/data ]]
 }
 
+# Whether PID, which process_runs has set, is a process, also where its working directory could not
+# be read: then it is looked at again.
+process_exists() {
+	local stat
+	[[ -n $PID ]] && { stat=$(<"/proc/$PID/stat"); } 2>/dev/null && [[ ${stat##*) } != [ZX]* ]]
+}
+
 names_known() {
 	local file
 	for file in "$RUN_DIR"/*.pid; do
@@ -91,7 +98,7 @@ process_wait() {
 		kind_of "$name"
 		if process_runs "$name"; then
 			! "${KIND}_ready" "$name" || return 0
-		elif ! respawn "$name"; then
+		elif ! process_exists && ! respawn "$name"; then
 			start_failed "$name" "ended at once"
 		fi
 		[[ $((SECONDS - WAIT_SINCE)) -lt $START_S ]] ||

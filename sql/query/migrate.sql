@@ -53,6 +53,10 @@ FROM schema_migration AS m ORDER BY m.version
 -- $1 version, $2 name, $3 checksum
 INSERT INTO schema_migration (version, name, checksum) VALUES ($1::int, $2::text, $3::text)
 
+-- role_login: The statement that gives a role a password, with which it may log in.
+-- $1 role, $2 what PostgreSQL keeps of the password
+SELECT format('ALTER ROLE %I LOGIN PASSWORD %L', $1::text, $2::text) AS statement
+
 -- roles_record: Records the text of sql/roles.sql and the rights that the database has now. is_new:
 -- one of them is another than the last time.
 -- $1 the text

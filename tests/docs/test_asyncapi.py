@@ -96,7 +96,7 @@ def test_it_has_every_type_of_event():
 def test_it_has_every_reason_of_a_rejection():
     header = (ROOT / "common/message/answer.h").read_text()
     reasons = set(re.findall(r'\bREASON\(\w+, "(\w+)"\)', header))
-    named = PAGE["components"]["schemas"]["rejectedData"]["properties"]["reason"]["enum"]
+    named = PAGE["components"]["schemas"]["CouponRejectedData"]["properties"]["reason"]["enum"]
     # An unknown coupon has no events on; a void has an event of its own.
     assert set(named) == reasons - {"unknown_coupon", "voided"}
 

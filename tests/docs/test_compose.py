@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -23,7 +24,20 @@ def env_make(folder, **variables):
         [ROOT / "scripts/compose-env.sh", path], env=environment(**variables), check=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
+    assert not (folder / ".env.new").exists()
     return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def env_refused(folder, **variables):
+    """The sentence with which it changes nothing."""
+    before = (folder / ".env").read_bytes()
+    told = subprocess.run(
+        [ROOT / "scripts/compose-env.sh", folder / ".env"], env=environment(**variables),
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.returncode == 1 and told.stdout == ""
+    assert (folder / ".env").read_bytes() == before and not (folder / ".env.new").exists()
+    return told.stderr
 
 
 def compose_config(folder, **variables):
@@ -78,17 +92,52 @@ def test_a_second_run_keeps_files_and_settings(tmp_path):
     first = env_make(tmp_path, TLS="yes", NAMES=NAMES)
     key = (tmp_path / ".couponmq/gateway/key.pem").read_bytes()
     assert first["COUPON_BIND"] == "192.0.2.10"
-    assert env_make(tmp_path, TLS="yes", NAMES="other.example") == first
+    assert env_make(tmp_path, TLS="yes", NAMES="coupons.example") == first
     assert (tmp_path / ".couponmq/gateway/key.pem").read_bytes() == key
-    assert not (tmp_path / ".env.new").exists()
 
 
 def test_compose_file_without_tls_is_not_published(tmp_path):
     """It would be published, and the listeners would have no TLS."""
-    (tmp_path / ".env").write_text("COMPOSE_FILE=docker-compose.yml\n")
-    with pytest.raises(subprocess.CalledProcessError):
-        env_make(tmp_path, TLS="yes")
-    assert (tmp_path / ".env").read_text() == "COMPOSE_FILE=docker-compose.yml\n"
+    for others in ("docker-compose.yml", "docker-compose.tls.yml.old:docker-compose.yml"):
+        (tmp_path / ".env").write_text(f"COMPOSE_FILE={others}\n")
+        told = env_refused(tmp_path, TLS="yes")
+        assert "has a COMPOSE_FILE without docker-compose.tls.yml" in told
+
+
+def test_a_certificate_that_is_not_for_the_names_is_not_kept_silently(tmp_path):
+    env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    cert = tmp_path / ".couponmq/gateway/cert.pem"
+    for name in ("other.example", "192.0.2.11", "2001:db8::1"):
+        told = env_refused(tmp_path, TLS="yes", NAMES=f"coupons.example,{name}")
+        assert f"{cert} is not for {name}: remove {cert.parents[1]}" in told
+    cert.write_text("other")
+    assert f"{cert} is not a certificate" in env_refused(tmp_path, TLS="yes")
+
+
+def test_a_certificate_that_ends_is_not_kept_silently(tmp_path):
+    env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    cert = tmp_path / ".couponmq/gateway/cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-key", cert.parent / "key.pem", "-subj", "/CN=gateway",
+         "-days", "29", "-out", cert], check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert f"{cert} ends within 30 days" in env_refused(tmp_path, TLS="yes")
+
+
+def test_http_hosts_that_lack_a_name_are_not_kept_silently(tmp_path):
+    env_make(tmp_path, TLS="yes", NAMES="coupons.example,other.example")
+    path = tmp_path / ".env"
+    path.write_text(path.read_text().replace(",other.example", ""))
+    told = env_refused(tmp_path, TLS="yes", NAMES="coupons.example,other.example")
+    assert "has a COUPON_HTTP_HOSTS without other.example: add it there" in told
+    env_make(tmp_path, TLS="yes", NAMES="coupons.example,localhost")
+
+
+def test_the_folder_that_the_file_names_gets_the_certificate(tmp_path):
+    folder = tmp_path / "elsewhere"
+    (tmp_path / ".env").write_text(f"COUPON_FILES={folder}\n")
+    env_make(tmp_path, TLS="yes", NAMES=NAMES)
+    assert (folder / "gateway/cert.pem").exists() and not (tmp_path / ".couponmq").exists()
 
 
 def test_with_tls_the_gateway_needs_keys(tmp_path):
@@ -144,7 +193,38 @@ def test_three_machines(tmp_path):
             assert not any(password in told for password in others)
 
 
-def test_three_machines_have_no_tls(tmp_path):
-    with pytest.raises(subprocess.CalledProcessError):
-        env_make(tmp_path, HA="yes", TLS="yes")
-    assert not (tmp_path / ".env").exists()
+def test_three_machines_with_tls(tmp_path):
+    settings = env_make(tmp_path, HA="yes", TLS="yes", NAMES=NAMES)
+    assert settings["COUPON_HTTP_HOSTS"] == "haproxy,coupons.example"
+    files = settings["COMPOSE_FILE"].split(":")
+    services = compose_config(tmp_path, COUPON_AUTH="off", COUPON_INSECURE="yes")
+    cert = tmp_path / ".couponmq/gateway/cert.pem"
+    for name in ("gateway-1", "gateway-2", "gateway-3"):
+        told = services[name]["environment"]
+        assert told["COUPON_AUTH"] == "required" and told["COUPON_INSECURE"] == "no"
+        assert told["COUPON_TLS_CERT"] == "/etc/couponmq/gateway/cert.pem"
+        assert [str(each) for each in services[name]["group_add"]] == [
+            settings["COUPON_FILES_GROUP"]
+        ]
+    # Whom coupon-admin and couponctl verify, by the names that they call.
+    admin = services["admin"]["environment"]
+    called = [admin["COUPON_LISTEN"], *admin["COUPON_ADMIN_METRICS"].split(",")]
+    hosts = [each.split(":")[0] for each in called if "http://" not in each]
+    assert sorted(hosts) == ["gateway-1", "gateway-2", "gateway-3", "haproxy"]
+    for host in hosts:
+        subprocess.run(
+            ["openssl", "verify", "-CAfile", tmp_path / ".couponmq/ca.pem", "-verify_hostname",
+             host, cert], check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    assert all("0.0.0.0" in port for port in published(services["haproxy"]))
+    assert files == ["docker-compose.ha.yml", "docker-compose.ha-tls.yml"]
+    mounted = json.dumps([service.get("volumes", []) for service in services.values()])
+    assert "ca.key" not in mounted
+    assert f"{tmp_path}/.couponmq/ca.pem" in json.dumps(services["haproxy"]["volumes"])
+
+
+def test_the_image_has_the_version_of_the_programs():
+    (version,) = re.findall(
+        'PROGRAM_VERSION "(.*)"', (ROOT / "common/program/program.h").read_text("utf-8")
+    )
+    assert f"\nARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text("utf-8")

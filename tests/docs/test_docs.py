@@ -15,7 +15,14 @@ sys.path.append(str(ROOT / "scripts"))
 import docs  # noqa: E402
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted(
+    [
+        *DOCS.rglob("*.md"),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("sdk/*/README.md"),
+        *ROOT.glob("examples/*/README.md"),
+    ]
+)
 PROGRAMS = {"gateway": "coupon-gateway", "worker": "coupon-worker", "couponctl": "couponctl",
             "rush": "coupon-rush", "admin": "coupon-admin"}  # fmt: skip
 
@@ -234,7 +241,7 @@ def test_docs_have_every_log_event():
 
 
 def test_exit_statuses_have_one_meaning():
-    """That of the table in C, in the manual and in --help."""
+    """The table in C, the manual and --help agree."""
     table = one_line_each(text("ctl/args.h").replace("\\\n", "\n"))
     meanings = re.findall(r'EXIT\(\w+, (\d+),\s*"([^"]*)"\)', table)
     assert [int(number) for number, _ in meanings] == list(range(len(meanings))) and meanings

@@ -7,7 +7,16 @@ import re
 import pytest
 from jsonschema import Draft202012Validator
 
-from openapi import DOCUMENT, METHODS, content_of, errors, operations, resolve
+from openapi import (
+    DOCUMENT,
+    METHODS,
+    OF_USER,
+    WHOLE,
+    content_of,
+    errors,
+    operations,
+    resolve,
+)
 from test_docs import answers, entries, text
 
 # The objects of OpenAPI 3.1 that the file uses: MEMBER: what it is. "!": it is required; a list or
@@ -28,10 +37,13 @@ OBJECTS = {
         "version!": str,
         "summary": str,
         "description": str,
+        "contact": "contact",
         "license": "license",
     },
+    "contact": {"name!": str},
     "license": {"name!": str, "identifier": str},
-    "server": {"url!": str},
+    "server": {"url!": str, "description": str, "variables": {"variable"}},
+    "variable": {"default!": str, "description": str},
     "tag": {"name!": str, "description": str},
     "path": {"parameters": ["parameter"], **{method: "operation" for method in METHODS}},
     "operation": {
@@ -132,8 +144,8 @@ def test_nothing_is_left_open():
             continue
         bounds = {
             "object": "additionalProperties" in value,
-            "string": bool({"enum", "pattern", "maxLength", "minLength"} & set(value)),
-            "integer": {"minimum", "maximum"} <= set(value),
+            "string": bool({"const", "enum", "pattern", "maxLength", "minLength"} & set(value)),
+            "integer": {"minimum", "maximum"} <= set(value) or "const" in value,
         }
         if not bounds.get(value["type"], True):
             open_.append(value)
@@ -174,8 +186,25 @@ def test_has_each_path_and_method_of_the_gateway():
         for path in re.findall(r'^\t\{ "(/\S+)", on_', text("gateway/listen/http.c"), re.MULTILINE)
         for method in ("GET", "HEAD")
     }
-    wanted |= {("/v1/users/{user}/coupons", method) for method in ("GET", "HEAD")}
-    assert {(path, method) for path, method, _ in operations()} == wanted
+    wanted |= {(OF_USER, method) for method in ("GET", "HEAD")}
+    assert {(path, method) for path, method, _ in operations(WHOLE)} == wanted
+
+
+def test_has_one_operation_for_one_thing():
+    assert all(len({"get", "head", "post"} & set(item)) == 1 for item in DOCUMENT["paths"].values())
+
+
+def test_each_choice_says_by_which_member():
+    """A generator makes one type of it, not an unknown one."""
+    for value in dicts():
+        if "oneOf" in value:
+            name, mapping = value["discriminator"].values()
+            assert sorted(mapping.values()) == sorted(one["$ref"] for one in value["oneOf"])
+            for word, schema in mapping.items():
+                member = resolve({"$ref": schema})["properties"][name]
+                assert word in member.get("enum", [member.get("const")])
+        assert "anyOf" not in value or "properties" not in value
+        assert not {"enum", "const"} & set(value) or "type" in value or "properties" in value, value
 
 
 WHATEVER_THE_ANSWER = {"406", "408", "413", "414", "415", "417", "421", "431"}  # not read
@@ -239,7 +268,7 @@ def test_has_the_limits_of_the_code():
         "RECEIVE_SLOT_MAX": schemas["Slot"]["maximum"],
         "REQUEST_PAGE_MAX": schemas["PageLimit"]["maximum"],
         "REQUEST_PAGE_DEFAULT": schemas["PageLimit"]["default"],
-        "REQUEST_ID_STRING_MAX": schemas["RequestId"]["oneOf"][0]["maxLength"],
+        "REQUEST_ID_STRING_MAX": schemas["RequestId"]["maxLength"],
         "USER_ID_MAX": schemas["UserId"]["maxLength"],
         "REQUEST_NAME_MAX": DOCUMENT["components"]["headers"]["RequestId"]["schema"]["maxLength"],
     }

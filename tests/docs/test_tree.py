@@ -51,6 +51,12 @@ def test_every_folder_is_listed_once():
     assert [folder for folder in listed if not (ROOT / folder).is_dir()] == []
 
 
+def test_the_readme_lists_each_folder_of_the_root():
+    part = (ROOT / "README.md").read_text("utf-8").partition("\n## Tree and documents\n")[2]
+    listed = re.findall(r"^(\w+)/ ", part.split("```")[1], re.M)
+    assert sorted(listed) == sorted({path.split("/")[0] for path in tree()})
+
+
 def test_every_file_says_what_it_is_for():
     printed = subprocess.run(
         ["scripts/tree.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
@@ -124,12 +130,19 @@ def test_no_circle_of_files():
 
 
 def test_amounts_are_written_alike():
-    """By couponctl budget and by the console: the currencies without two digits."""
-    in_c, in_page = (
+    """By couponctl budget, the console and the clients: the currencies without two digits."""
+    in_c, *others = (
         re.findall('"([A-Z]{3}(?: [A-Z]{3})+)"', (ROOT / path).read_text())
-        for path in ("ctl/money.c", "console/dom.js")
+        for path in (
+            "ctl/money.c",
+            "console/dom.js",
+            "sdk/python/couponmq/money.py",
+            "sdk/node/src/money.js",
+            "sdk/go/money.go",
+            "sdk/java/src/couponmq/Money.java",
+        )
     )
-    assert len(in_c) == 3 and in_c == in_page
+    assert len(in_c) == 3 and others == [in_c] * len(others)
 
 
 def test_the_patch_of_the_next_version_applies():

@@ -235,6 +235,12 @@ def test_codes_and_jobs_that_come_again(admin, key_make, api, make_coupon):
     job = ok(api("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"]
     assert ok(api("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"] == job
     assert problem(api("POST", "/audit", Idempotency_Key=key), 422).startswith("Idempotency-Key")
+    members = {"grace": 5, "stalled_after_s": 60}
+    told = [
+        ok(api("POST", f"{path}/audit", dict(order), Idempotency_Key=f"{key}-2"), 202)["job"]
+        for order in (members.items(), reversed(members.items()))
+    ]
+    assert told[0] == told[1], "its members have no order"
     assert ok(api("POST", f"{path}/audit"), 202)["job"] != job
     other = known(admin, key_make("admin"))
     assert ok(other("POST", f"{path}/audit", Idempotency_Key=key), 202)["job"] != job
@@ -1228,7 +1234,9 @@ def test_connections_that_take_all_descriptors(stack, key_make):
         headers = {"Authorization": f"Bearer {api.key}"}
         path = f"{one.url}{API}/campaigns?count=1"
         assert kept.get(path, headers=headers, timeout=60).status_code == 200
+        one.signal(signal.SIGSTOP)  # else it may close the first before the last have come
         idle = [dial(one.address) for _ in range(200)]
+        one.signal(signal.SIGCONT)
         wait_until(lambda: "event=accept_pause" in one.log())
         assert kept.get(path, headers=headers, timeout=60).status_code == 200
     for connection in idle:

@@ -1,10 +1,62 @@
 """`couponctl --api`: a request and its answer as JSON, with the checks of the command line."""
 
 import json
+import os
+import re
+import socket
+import subprocess
+import threading
 
+import pika
 import pytest
 
-DONE, FAILED, INVALID, KEY_REUSED, REFUSED, ABSENT = 0, 1, 2, 4, 6, 9
+from history import DEAD_QUEUE
+from relay import port_of
+from stack import wait_until
+
+DONE, FAILED, INVALID, KEY_REUSED, REFUSED, ABSENT, AWAY, UNKNOWN = 0, 1, 2, 4, 6, 9, 10, 12
+
+
+class Once:
+    """Passes on one connection; each other one is closed."""
+
+    def __init__(self, target):
+        self.target, self.served = target, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def url(self, url):
+        return re.sub(r":\d+(?=/|$)", f":{self.port}", url)
+
+    def run(self):
+        try:
+            while True:
+                client, _ = self.listener.accept()
+                if self.served:
+                    client.close()
+                    continue
+                self.served += 1
+                server = socket.create_connection(("127.0.0.1", self.target))
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self.pump, args=ends, daemon=True).start()
+        except OSError:  # the test has ended
+            pass
+
+    @staticmethod
+    def pump(source, target):
+        try:
+            while piece := source.recv(65536):
+                target.sendall(piece)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
 
 
 @pytest.fixture
@@ -15,9 +67,9 @@ def api(stack):
     return call
 
 
-def told(stack, text):
+def told(stack, text, **settings):
     """The answer. Its exit status is that of the process, and standard error has only progress."""
-    done = stack.ctl_run("--api", input=text)
+    done = stack.ctl_run("--api", input=text, settings=settings)
     assert all(line.endswith(" %") for line in done.stderr.splitlines()), done
     answer = json.loads(done.stdout)
     assert list(answer) == ["members", "status", "detail", "warnings"]
@@ -113,6 +165,77 @@ def test_a_key(api):
 def test_what_is_refused(stack, text, detail_wanted):
     """With the sentence of the command line, in which an option is a member."""
     assert detail(told(stack, text)).startswith(detail_wanted)
+
+
+def test_a_store_that_goes_away_meanwhile(rough):
+    """The answer is whole where the process that searches dead letters has none. RabbitMQ takes one
+    connection: it shows the queue, and no dead letter."""
+    coupon = rough.coupon_make(3)
+    rough.stop("worker-1")
+    with rough.client() as client:
+        receive = client.issue(coupon, 7)["receive"]
+    with pika.BlockingConnection(pika.URLParameters(rough.env["AMQP_URL"])) as connection:
+        connection.channel().basic_publish("", DEAD_QUEUE, b"x")
+    with Once(port_of(rough.env["AMQP_URL"])) as once:
+        url = once.url(rough.env_of("operator")["AMQP_URL"])
+        text = json.dumps({"command": "trace", "arguments": [receive]})
+        answer = told(rough, text, AMQP_URL=url)
+    assert [one["receive"] for one in answer["members"]] == [receive]
+    assert answer["status"] == 10 and "RabbitMQ" in answer["detail"], answer
+    assert once.served == 1
+    rough.ctl("dead", "remove", "--all", "--yes")
+
+
+def test_an_answer_that_cannot_be_written(stack, pg):
+    """Nothing was changed, or it is unknown to the caller what was."""
+    coupon = stack.coupon_make(3)
+    issue = {"command": "issue", "coupon": coupon, "user": "5"}
+    for request, status in (
+        ({"command": "webhook list"}, FAILED),
+        ({"command": "list"}, FAILED),
+        (issue, UNKNOWN),
+        ({"command": "create", "name": "unseen", "total": 1}, UNKNOWN),
+    ):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run(
+                [stack.build_dir / "couponctl", "--api"],
+                env={**os.environ, **stack.env_of("operator")},
+                input=json.dumps(request), text=True, stdout=full, check=False,
+            )  # fmt: skip
+        assert done.returncode == status, request
+    counted = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s"
+    wait_until(lambda: pg.execute(counted, (coupon,)).fetchone() == (1,))
+    counted = "SELECT count(*) FROM coupon WHERE name = 'unseen'"
+    assert pg.execute(counted).fetchone() == (1,)
+
+
+def test_a_reply_that_is_no_answer(stack):
+    """The request was sent: the outcome of an issue is unknown, of a status nothing changes."""
+    issue = ("issue", "--coupon", "1", "--user", "5")
+    for words, status in ((issue, UNKNOWN), (("status", "--user", "5", "--coupon", "1"), AWAY)):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(target=reply_once, args=(server,))
+            thread.start()
+            place = f"127.0.0.1:{server.getsockname()[1]}"
+            plain = {"COUPON_LISTEN": place, "COUPON_TLS_CA": ""}
+            done = stack.ctl_run(*words, settings=plain)
+            thread.join()
+        assert done.returncode == status, done
+        assert "reply has no code: hello" in done.stderr
+
+
+def reply_once(server):
+    connection, _ = server.accept()
+    with connection, connection.makefile("rw") as lines:
+        lines.readline()
+        lines.write("hello\n")
+
+
+def test_the_value_of_a_wrong_flag_is_not_told(stack):
+    for words in (("--redis-pasword=S3CRET", "list"), ("--api", "--redis-pasword=S3CRET")):
+        done = stack.ctl_run(*words, input="{}")
+        said = done.stdout + done.stderr
+        assert done.returncode == INVALID and "--redis-pasword" in said and "S3CRET" not in said
 
 
 def test_settings_are_refused(stack):

@@ -62,7 +62,7 @@ class Lines:
             assert set(one) == {"name", "state", "value", "wanted", "why", "mend"}
             assert (one["state"] == "ok") == (one["why"] is None), one
         wrong = {one["name"] for one in self.all if one["state"] == "wrong"}
-        away = any(name.endswith(".reached") for name in wrong)
+        away = any(name.endswith((".reached", ".latency")) for name in wrong)
         assert self.status == (10 if away else 1 if wrong else 0), wrong
 
     def of(self, name):
@@ -218,6 +218,7 @@ def test_rights_that_lack_in_redis(rough, rough_redis):
         lines = Lines(rough)
         for name in ("redis.version", "redis.memory", "redis.descriptors"):
             assert lines.state(name) == "unknown", name
+            assert "+info" in lines.bad(name)["mend"], name
         acl("+info", "+hset", "-pexpire")
         line = Lines(rough).bad("redis.sync")
         assert line["state"] == "unknown" and "NOPERM" in line["why"]

@@ -3,7 +3,7 @@ statements."""
 
 import pytest
 
-from coupon_seen import KEEPER_LOCK, keeper_fence, keeper_usurp
+from coupon_seen import KEEPER_LOCK, elections_ended, keeper_fence, keeper_usurp
 from sent import query_sent, script_sent
 from stack import wait_until
 from ulid import ulid_make, ulid_uuid
@@ -25,7 +25,7 @@ def succeed(rough, worker, coupon, hold=None):
 def wake(worker):
     """It finds that another is the keeper."""
     worker.signal(18)
-    wait_until(lambda: "keeper_lost" in worker.log() or "keeper_fenced" in worker.log())
+    wait_until(lambda: elections_ended(worker.log()))
 
 
 def test_asleep_before_it_closes(rough, rough_coupon, keeper_behind):

@@ -121,4 +121,5 @@ def test_between_two_sessions_that_are_refused_there_is_a_pause(rough, rough_pg,
     finally:
         rough_pg.execute("GRANT SELECT ON change_count TO couponmq_worker")
     pauses = [after - before for before, after in itertools.pairwise(lost())]
-    assert min(pauses) > timedelta(milliseconds=20), pauses
+    # Each pause has 100 to 200 ms (BACKOFF_CONNECT_MS); the log cuts off parts of a ms.
+    assert min(pauses) >= timedelta(milliseconds=98), pauses

@@ -441,7 +441,7 @@ def test_without_descriptors_accepting_pauses_and_recovers(stack):
             assert all(
                 client.read_reply()["code"] == 0 for client in clients[30:]
             ), "a waiting connection is accepted"
-        assert gateway.log().count("accept_pause") < 200, "it paused instead of spinning"
+        assert 0 < gateway.log().count("accept_pause") < 200, "it paused instead of spinning"
         assert gateway.terminate() == 0
     finally:
         gateway.end()

@@ -12,6 +12,8 @@ import requests
 from openapi import (
     DOCUMENT,
     FILE,
+    OF_USER,
+    WHOLE,
     answer_check,
     body_schema,
     errors,
@@ -25,7 +27,7 @@ from openapi import (
 from process import gateway_process
 from stack import dial, port_free, wait_until
 
-OPERATIONS = [(path, method) for path, method, _ in operations()]
+OPERATIONS = [(path, method) for path, method, _ in operations(WHOLE)]
 BODIES = [(path, method) for path, method in OPERATIONS if method == "POST"]
 QUERIES = [(path, "GET") for path, _ in BODIES if (path, "GET") in OPERATIONS]
 PAGES = [(path, method) for path, method in OPERATIONS if not path.startswith("/v1/")]
@@ -61,6 +63,13 @@ def coupon(make_coupon):
     return make_coupon(10000, limit=100)
 
 
+def query_of(members):
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in members.items()
+    }
+
+
 def examples_of(schema, coupon):
     """The examples of a request, with a coupon that exists."""
     for example in resolve(schema)["examples"]:
@@ -82,7 +91,7 @@ def test_serves_the_file(api):
     assert api("/openapi.json", "HEAD").headers["Content-Length"] == str(FILE.stat().st_size)
 
 
-@pytest.mark.parametrize("path", DOCUMENT["paths"])
+@pytest.mark.parametrize("path", WHOLE["paths"])
 def test_a_path_takes_the_methods_of_the_file(stack, session, path):
     """And OPTIONS, which the description of the file has."""
     listed = {method for one, method in OPERATIONS if one == path}
@@ -97,10 +106,10 @@ def test_a_path_takes_the_methods_of_the_file(stack, session, path):
     assert session.request("BREW", stack.http(path), timeout=60).status_code == 501
 
 
-@pytest.mark.parametrize("path", DOCUMENT["paths"])
+@pytest.mark.parametrize("path", WHOLE["paths"])
 def test_paths_beside_those_of_the_file(stack, session, path):
     for other in (path + "/", path.upper(), path + "x", path[:-1], "/v2" + path, "/v1" + path):
-        if other not in DOCUMENT["paths"]:
+        if other not in WHOLE["paths"]:
             for method in ("GET", "HEAD", "POST"):
                 assert (
                     session.request(method, stack.http(other), timeout=60).status_code == 404
@@ -119,7 +128,7 @@ def test_examples_of_requests_are_accepted(api, coupon, path, method):
 @each(QUERIES)
 def test_examples_of_queries_are_accepted(api, coupon, path, method):
     for example in examples_of(body_schema(operation_of(path, "POST")), coupon):
-        query = {name: str(value) for name, value in example.items()}
+        query = query_of(example)
         assert query_errors(operation_of(path, method), query) == []
         assert api(path, method, params=query).status_code != 400, query
 
@@ -152,13 +161,10 @@ def body_check(api, path, body):
 
 def members_of(schema):
     """(member, its schema, a request with it) for each member of a request."""
-    found, schema = {}, resolve(schema)
-    for form in schema.get("oneOf", [schema]):
-        for name, member in form["properties"].items():
-            whole = [one for one in schema["examples"] if set(form["required"]) <= set(one)]
-            having = [one for one in schema["examples"] if name in one]
-            found.setdefault(name, (name, member, (having or whole)[0]))
-    return found.values()
+    schema = resolve(schema)
+    for name, member in schema["properties"].items():
+        having = [one for one in schema["examples"] if name in one]
+        yield name, member, (having or schema["examples"])[0]
 
 
 @pytest.mark.long
@@ -182,9 +188,8 @@ def test_bodies_without_a_member_or_with_another(api, coupon, path, method):
             assert not body_check(api, path, {**example, name: "1"})
     for body in ([], "x", 1, None, True):
         assert not body_check(api, path, body)
-    assert body_check(api, path, {}) == (
-        "required" not in DOCUMENT["paths"][path]["post"]["requestBody"]
-    )
+    is_needed = operation_of(path, method)["requestBody"].get("required", False)
+    assert body_check(api, path, {}) != is_needed
 
 
 @each(BODIES)
@@ -206,7 +211,7 @@ def query_check(api, path, query):
 @each(QUERIES)
 def test_queries_up_to_each_bound_and_beyond(api, coupon, path, method):
     (first, *_) = examples_of(body_schema(operation_of(path, "POST")), coupon)
-    first = {name: str(value) for name, value in first.items()}
+    first = query_of(first)
     for name, parameter in parameters_of(operation_of(path, method)).items():
         base = {"coupon": coupon, "user": "42"} if path == "/v1/status" else first
         base = {} if name == "receive" else base
@@ -218,19 +223,18 @@ def test_queries_up_to_each_bound_and_beyond(api, coupon, path, method):
 
 
 def test_users_in_the_path_up_to_each_bound_and_beyond(api):
-    (form,) = [path for path in DOCUMENT["paths"] if "{user}" in path]
-    schema = DOCUMENT["components"]["parameters"]["UserInPath"]["schema"]
+    schema = DOCUMENT["components"]["parameters"]["User"]["schema"]
     for user in values(schema):
         if isinstance(user, str) and user not in ("", ".", ".."):  # those are other paths
-            path = form.replace("{user}", urllib.parse.quote(user, safe=""))
-            response = api(path, "GET", form=form)
+            path = OF_USER.replace("{user}", urllib.parse.quote(user, safe=""))
+            response = api(path, "GET", form=OF_USER)
             assert (response.status_code == 400) == (errors(schema, user) != []), user
 
 
 @each(OPERATIONS)
 def test_headers_up_to_each_bound_and_beyond(api, coupon, path, method):
     """The values are texts that HTTP lets pass, and does not trim."""
-    item, operation = DOCUMENT["paths"][path], operation_of(path, method)
+    item, operation = WHOLE["paths"][path], operation_of(path, method)
     given = {"params": {"user": "42"}}
     if method == "POST":
         given = {"json": next(examples_of(body_schema(operation), coupon))}
@@ -383,7 +387,7 @@ def test_a_key_in_the_header_and_in_the_body(api, coupon, path):
 @each(QUERIES)
 def test_head_is_get_without_the_body(api, coupon, path, method):
     for example in examples_of(body_schema(operation_of(path, "POST")), coupon):
-        query = {name: str(value) for name, value in example.items()}
+        query = query_of(example)
         head = api(path, "HEAD", params=query)
         assert head.status_code == api(path, method, params=query).status_code
         assert int(head.headers["Content-Length"]) > 0
@@ -456,7 +460,7 @@ def test_pages_of_coupons(stack, api, make_coupon):
         by_query = api("/v1/coupons", "GET", params={"user": user, **query})
         path = f"/v1/users/{user.replace('/', '%2F')}/coupons"
         by_path = requests.get(stack.http(path), query, timeout=60)
-        assert answer_check("/v1/users/{user}/coupons", "GET", by_path).json() == by_query.json()
+        assert answer_check(OF_USER, "GET", by_path).json() == by_query.json()
 
 
 # Services that are away

@@ -1,16 +1,20 @@
 """What the programs do with a wrong setting at their start: they change no file that is not
 theirs, and print no password."""
 
+import json
 import os
 import pathlib
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 
 import pytest
 
-from process import gateway_process
+from certificates import Authority
+from process import Process, gateway_process
+from stack import port_free, wait_until
 
 
 # With a password that libpq takes for something else. Its messages repeat the part that it does not
@@ -130,6 +134,91 @@ def test_origins_that_are_malformed_end_the_start(stack):
         assert f'COUPON_HTTP_ORIGINS is "{origins}": allowed are origins' in result.stderr
     allowed = "https://shop.example,http://localhost:3000"
     assert run(stack, "coupon-gateway", "-n", COUPON_HTTP_ORIGINS=allowed).returncode == 0
+
+
+# --ready
+
+
+def ready(process, program, **settings):
+    """(exit status, what it printed) of the same program with the settings of the process."""
+    told = run(process.stack, program, "--ready", **{**process.settings, **settings})
+    assert not told.stderr
+    return told.returncode, told.stdout
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "[::]"])
+def test_a_gateway_is_asked_whether_it_is_ready(stack, gateway_make, bound):
+    settings = {"COUPON_INSECURE": "yes", "COUPON_HTTP_LISTEN": f"{bound}:{port_free()}"}
+    gateway = gateway_make(stack, ready=None, COUPON_DRAIN_S=600, **settings)
+    wait_until(lambda: "event=ready" in gateway.log())
+    wait_until(lambda: ready(gateway, "coupon-gateway")[0] == 0)
+    gateway.signal(signal.SIGTERM)
+    wait_until(lambda: "event=draining" in gateway.log())
+    status, told = ready(gateway, "coupon-gateway")
+    assert status == 1 and json.loads(told)["gateway"] == "draining"
+    gateway.kill9()
+    status, told = ready(gateway, "coupon-gateway")
+    assert status == 1 and told.startswith("no answer at http")
+
+
+def test_a_gateway_behind_a_balancer_is_asked_with_its_header(stack, gateway_make):
+    gateway = gateway_make(stack, ready=None, COUPON_PROXY_FROM="127.0.0.0/8")
+    wait_until(lambda: ready(gateway, "coupon-gateway")[0] == 0)
+    assert ready(gateway, "coupon-gateway", COUPON_PROXY_FROM="")[0] == 1
+
+
+def test_a_gateway_under_tls_is_asked_under_tls(stack, gateway_make, tmp_path):
+    """Whatever host its certificate is for."""
+    cert, key = Authority(tmp_path, "ca").issue("IP:192.0.2.1")
+    gateway = gateway_make(stack, ready=None, COUPON_TLS_CERT=cert, COUPON_TLS_KEY=key)
+    wait_until(lambda: ready(gateway, "coupon-gateway")[0] == 0)
+    assert ready(gateway, "coupon-gateway", COUPON_TLS_CERT="", COUPON_TLS_KEY="")[0] == 1
+
+
+def test_a_worker_is_asked_whether_it_is_ready(stack, worker_make):
+    worker = worker_make(stack)
+    wait_until(lambda: ready(worker, "coupon-worker")[0] == 0)
+    told = run(stack, "coupon-worker", "--ready", COUPON_WORKER_HTTP_LISTEN="off")
+    assert told.returncode == 1
+    assert 'COUPON_WORKER_HTTP_LISTEN is "off": --ready needs host:port' in told.stderr
+
+
+@pytest.mark.parametrize("has_stores", [True, False])
+def test_a_coupon_admin_is_asked_whether_it_is_ready(stack, has_stores):
+    """Without a store it knows no keys."""
+    settings = {"COUPON_ADMIN_LISTEN": f"127.0.0.1:{port_free()}"}
+    if not has_stores:
+        settings["DATABASE_URL"] = "postgresql://127.0.0.1:1/couponmq"
+        settings["REDIS_URL"] = "redis://127.0.0.1:1/0"
+    admin = Process(stack, "coupon-admin", "admin-ready", settings)
+    try:
+        wait_until(lambda: ready(admin, "coupon-admin")[1].startswith("{"))
+        wait_until(lambda: ready(admin, "coupon-admin")[0] == 0 or not has_stores)
+        status, told = ready(admin, "coupon-admin")
+        assert (status == 0) is json.loads(told)["ready"] is has_stores
+        assert told.count("\n") == 1
+        admin.kill9()
+        status, told = ready(admin, "coupon-admin")
+        assert status == 1 and told.startswith("no answer at http")
+    finally:
+        admin.end()
+
+
+def test_an_answer_without_a_body_is_named(stack):
+    """As that of another server at this port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        asking = subprocess.Popen(
+            [str(stack.build_dir / "coupon-worker"), "--ready"],
+            env={**os.environ, **stack.env, "COUPON_WORKER_HTTP_LISTEN": address,
+                 "COUPON_TLS_CERT": "", "COUPON_TLS_KEY": ""},
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        assert asking.communicate()[0] == f"http://{address}/readyz answers 204 without a body\n"
+        assert asking.returncode == 1
 
 
 # The path of the Unix socket

@@ -265,6 +265,27 @@ def test_a_systemd_that_hangs_stops_nobody(service, managers):
     assert one.terminate() == 0
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_while_it_stops_it_goes_on_telling(service, managers, processes):
+    """What it could not be told at first, and that the program lives."""
+    manager, clock = managers(), managers()
+    settings = {"COUPON_PROCESSES": processes, "COUPON_DRAIN_S": 600}
+    one = service("coupon-gateway", manager, watchdog_ms=800, **settings)
+    service("coupon-admin", clock, watchdog_ms=800)
+    manager.wait("READY")
+    manager.fill()
+    one.signal(signal.SIGTERM)
+    wait_until(lambda: one.log().count("event=draining") == processes)
+    clock.wait("WATCHDOG", clock.count("WATCHDOG") + 1)
+    manager.read()
+    manager.wait("STOPPING")
+    assert int(manager.last("EXTEND_TIMEOUT_USEC")) > 600000000
+    manager.wait("WATCHDOG", manager.count("WATCHDOG") + SOME)
+    one.signal(signal.SIGTERM)  # it drains no longer
+    assert one.child.wait(120) == 0
+    assert manager.count("STOPPING") == 1
+
+
 def trace(request, thread):
     if LIBC.ptrace(request, thread, None, None):
         pytest.skip(os.strerror(ctypes.get_errno()))
@@ -293,7 +314,8 @@ def test_a_thread_that_hangs_is_noticed(service, managers):
         if int(name) == one.child.pid:
             continue
         with frozen(int(name)):
-            clock.wait("WATCHDOG", clock.count("WATCHDOG") + 1)
+            # What the thread had said of itself before has become old.
+            clock.wait("WATCHDOG", clock.count("WATCHDOG") + 2 * SOME)
             told = manager.count("WATCHDOG")
             clock.wait("WATCHDOG", clock.count("WATCHDOG") + SOME)
             silent += manager.count("WATCHDOG") == told

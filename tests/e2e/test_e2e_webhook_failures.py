@@ -347,7 +347,8 @@ def test_an_answer_without_end_is_cut(webhooks, worker_make, endpoint_make):
 def test_an_endpoint_that_does_not_answer(webhooks, worker_make, endpoint_make, held):
     endpoint = endpoint_make(held)
     webhook, _ = webhooks.add(endpoint.url())
-    worker_make(webhooks.stack, **ALLOWED, COUPON_WEBHOOK_TIMEOUT_MS=300)
+    once = {**ALLOWED, "COUPON_WEBHOOK_RETRY_MS": 60000}
+    worker_make(webhooks.stack, **once, COUPON_WEBHOOK_TIMEOUT_MS=300)
     webhooks.enqueue(1001)
     assert "timed out" in error_of(webhooks, webhook)
     [delivery] = webhooks.deliveries(webhook)

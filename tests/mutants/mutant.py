@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @dataclass(frozen=True)
 class Mutant:
     """`old` occurs exactly once in `file`; `new` stands in its place. Of the tests each must fail:
-    `tests/…/test_x.py::test_y` of pytest, `unit_test_x::test_y` or `sim_x::test_y` of a program of
-    build/tests."""
+    `tests/…/test_x.py::test_y` of pytest, which may have a `[parameter]`, `unit_test_x::test_y` or
+    `sim_x::test_y` of a program of build/tests."""
 
     promise: str
     safeguard: str  # what the mutant is without
@@ -19,6 +19,7 @@ class Mutant:
     new: str
     tests: tuple
     waits: bool = False  # one of them fails only after it has waited for what never comes
+    whole: bool = False  # one of them needs what only ALL=1 needs
 
     @property
     def name(self):
@@ -35,6 +36,6 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
-def mutant(promise, safeguard, file, old, new, *tests, waits=False):
+def mutant(promise, safeguard, file, old, new, *tests, **marks):
     assert tests, safeguard
-    return Mutant(promise, safeguard, file, old, new, tests, waits)
+    return Mutant(promise, safeguard, file, old, new, tests, **marks)

@@ -5,6 +5,7 @@ from mutant import mutant
 DISTRIBUTE = "tests/e2e/test_e2e_distribute.py::"
 IMPORT = "tests/e2e/test_e2e_codes_import.py::"
 DOCTOR = "tests/e2e/test_e2e_doctor.py::"
+SETUP = "tests/scripts/test_setup.py::"
 
 MUTANTS = [
     mutant(
@@ -79,6 +80,30 @@ MUTANTS = [
         "while (answer.bytes > API_SENTENCES_BYTES && ",
         "while (0 && ",
         "tests/e2e/test_e2e_api.py::test_more_sentences_than_an_answer_has",
+    ),
+    mutant(
+        "operators",
+        "the right that mends what Redis does not show",
+        "ctl/doctor/look_redis.c",
+        'strstr(error, "NOPERM") ||',
+        "0 ||",
+        "tests/e2e/test_e2e_doctor.py::test_rights_that_lack_in_redis",
+    ),
+    mutant(
+        "operators",
+        "a new connection after RabbitMQ has refused a queue",
+        "ctl/doctor/look_rabbitmq.c",
+        "doctor->rabbit = rabbit_connection_open(doctor->config->amqp_url, 0, error);\n\t\t\tif",
+        "doctor->rabbit = NULL;\n\t\t\tif",
+        "tests/e2e/test_e2e_doctor.py::test_what_a_login_may_not_do_in_rabbitmq",
+    ),
+    mutant(
+        "operators",
+        "the status of a change whose answer is lost",
+        "ctl/api.c",
+        "store_is_recorded() || output_has_made() ?",
+        "store_is_recorded() ?",
+        "tests/e2e/test_e2e_api.py::test_an_answer_that_cannot_be_written",
     ),
     mutant(
         "operators",
@@ -167,5 +192,45 @@ MUTANTS = [
         "return doctor.away_n > 0",
         "return 0 * doctor.away_n > 0",
         DOCTOR + "test_a_store_is_away",
+    ),
+    mutant(
+        "operators",
+        "the mark of the vhost that setup changes and removes",
+        "deploy/setup/stores.sh",
+        "\trabbitmq_vhost_is_own || ! rabbitmq_has_vhost ||\n",
+        "\ttrue ||\n",
+        SETUP + "test_what_others_have_made_is_refused",
+    ),
+    mutant(
+        "operators",
+        "the mark of the Redis that setup removes",
+        "deploy/setup/remove.sh",
+        "\tif is_local redis && redis_is_own; then\n",
+        "\tif is_local redis; then\n",
+        SETUP + "test_what_others_have_made_stays",
+    ),
+    mutant(
+        "operators",
+        "the exchange codes that setup does not remove",
+        "deploy/setup/remove.sh",
+        "\t\t[[ $found != *\\|* || $found == *\\|0 ]] ||\n",
+        "\t\ttrue ||\n",
+        SETUP + "test_what_others_have_issued_is_not_removed",
+    ),
+    mutant(
+        "operators",
+        "the record of the rights that Redis has loaded",
+        "deploy/setup/stores.sh",
+        '\t[[ $(record_get redis_acl) == "$(redis_mark)" ]] || return 1\n',
+        "",
+        SETUP + "test_an_upgrade_that_is_broken_off_has_its_effect",
+    ),
+    mutant(
+        "operators",
+        "the record that programs run with older settings",
+        "deploy/setup/programs.sh",
+        "\trecord_set settings changing\n",
+        "",
+        SETUP + "test_an_upgrade_that_is_broken_off_has_its_effect",
     ),
 ]

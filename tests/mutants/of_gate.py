@@ -85,8 +85,8 @@ MUTANTS = [
         "operators",
         "the warning that does not make a check fail",
         "ctl/campaign/cmd_check.c",
-        "\tready->warnings_n = ready->durability.unknown[DURABILITY_REDIS];\n",
-        "\tready->warnings_n = 0 * ready->durability.unknown[DURABILITY_REDIS];\n",
+        "\tready.warnings_n = ready.durability.unknown[DURABILITY_REDIS];\n",
+        "\tready.warnings_n = 0 * ready.durability.unknown[DURABILITY_REDIS];\n",
         "tests/e2e/test_e2e_check.py::test_redis_does_not_show_its_settings",
     ),
     mutant(

@@ -175,7 +175,8 @@ MUTANTS = [
         "P10",
         "the copies that are sent again",
         "keeper/resend.c",
-        "\tif (queue_is_empty(resend, now_ms) && !is_settling(resend, entry, now_ms))\n"
+        "\tif (queue_is_empty(resend, now_ms) &&\n"
+        "\t    (!entry->progress_ms || now_ms - entry->progress_ms >= resend->after_ms))\n"
         "\t\treturn pass_begin(entry, RESEND_ALL, coupon);\n",
         "",
         RESEND + "test_empty_queue",
@@ -186,8 +187,8 @@ MUTANTS = [
         "P10",
         "the receives that later ones have overtaken",
         "keeper/resend.c",
-        "return may_be_overtaken(entry) ? pass_begin(entry, RESEND_OVERTAKEN, coupon) : NULL;",
-        "return may_be_overtaken(entry) ? NULL : NULL;",
+        "? pass_begin(entry, RESEND_OVERTAKEN, coupon)",
+        "? NULL",
         RESEND + "test_overtaken",
     ),
     mutant(
@@ -204,17 +205,17 @@ MUTANTS = [
         "P10",
         "the rebuild of a coupon that Redis has lost",
         "keeper/coupon_state.c",
-        "\tif (row->generation > 0 || row->issued > 0 || look->users_n > 0 ||"
-        " look->outbox_n > 0)\n",
-        "\tif (row->issued > 0)\n",
+        "\t\tif (row->generation > 0 || row->issued > 0 || look->users_n > 0 ||\n"
+        "\t\t    look->outbox_n > 0)\n",
+        "\t\tif (row->issued > 0)\n",
         "unit_test_worker_parts::test_action_absent",
     ),
     mutant(
         "P4",
         "the users that Redis has lost alone",
         "keeper/coupon_state.c",
-        "users_are_gone(row, look) ? COUPON_COMPARE : COUPON_KEEP",
-        "COUPON_KEEP",
+        "return look->users_n * row->limit < coupon_taken(look) ? COUPON_COMPARE : COUPON_KEEP;",
+        "return COUPON_KEEP;",
         "unit_test_worker_parts::test_action_users",
     ),
     mutant(

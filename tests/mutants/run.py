@@ -4,7 +4,7 @@ that must notice. Fails if one of them passes.
 Each of SHARDS=2 copies runs its share: first all tests of its mutants without any fault, which must
 pass (not with --faults-only, beside the tests themselves), then each mutant. ONLY=words chooses
 mutants by their names, promises and files; CHOOSE=n chooses n of them by SEED, but none whose tests
-wait for what never comes. --table prints them and runs nothing."""
+wait for what never comes, or need what only ALL=1 needs. --table prints them and runs nothing."""
 
 import argparse
 import os
@@ -21,6 +21,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from mutant import ROOT
+from of_clients import MUTANTS as OF_CLIENTS
 from of_ctl import MUTANTS as OF_CTL
 from of_end import MUTANTS as OF_END
 from of_gate import MUTANTS as OF_GATE
@@ -42,6 +43,7 @@ MUTANTS = sorted(
         *OF_GATE,
         *OF_END,
         *OF_CTL,
+        *OF_CLIENTS,
     ],
     key=lambda one: int(re.match(r"P(\d+)|", one.promise)[1] or 99),
 )
@@ -93,7 +95,7 @@ def chosen(only, choose, seed):
     if not found:
         sys.exit(f"mutants: none matches {only}; there are: {' '.join(m.name for m in MUTANTS)}")
     if choose:
-        found = [one for one in found if not one.waits]
+        found = [one for one in found if not one.waits and not one.whole]
         found = random.Random(f"mutants {seed}").sample(found, min(choose, len(found)))
     return found
 

@@ -1,6 +1,7 @@
-"""A machine for tests of couponctl setup: namespaces of this one, with an /etc, a /var/lib of the
-stores, ports and processes of its own, and the packages of this one. Debian's services run as they
-do anywhere; only systemd does not, and a `systemctl` of our own starts and stops what it is told.
+"""A machine for tests of couponctl setup: namespaces of this one, with an /etc, /usr and /var of
+its own, which begin as copies, stores without data, and ports and processes of its own. Debian's
+services run as they do anywhere; only systemd does not, and a `systemctl` of our own starts and
+stops what it is told.
 
     machine.py init FOLDER       its first process
     machine.py systemctl WORD..  its systemctl"""
@@ -21,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parent.parent.parent
-PREFIX = Path("/run/opt")  # where couponmq is installed in it
+PREFIX = Path("/run/opt")  # where couponmq is installed in it, unless by its packages
 SHIMS = Path("/run/shims")
 UNITS = Path("/run/units")
 ETC = Path("/etc/couponmq")
@@ -38,8 +39,9 @@ START_S = 120
 
 
 class Machine:
-    def __init__(self, folder, build_dir):
-        """`folder` must exist; nothing of the machine stays in it."""
+    def __init__(self, folder, build_dir=None):
+        """`folder` must exist; nothing of the machine stays in it. Without `build_dir` nothing of
+        couponmq is installed."""
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child",
              "--mount-proc", "/usr/bin/python3", "-B", HERE, "init", folder],
@@ -49,7 +51,16 @@ class Machine:
         assert told == "ready\n", told
         tasks = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         self.init = tasks.read_text().split()[0]
-        self.install(build_dir)
+        self.inside = Path(f"/proc/{self.init}/root")
+        self.shims_make()
+        if build_dir:
+            self.install(build_dir)
+
+    def services_start(self):
+        """As the installation of their packages does."""
+        version = max(path.name for path in Path("/usr/lib/postgresql").iterdir())
+        self.out("pg_createcluster", version, "main")
+        self.out("systemctl", "start", "postgresql.service", "rabbitmq-server.service")
 
     def close(self):
         self.process.kill()
@@ -58,23 +69,28 @@ class Machine:
 
     def install(self, build_dir):
         """As packages do it: other users than root may not enter the source tree."""
-        inside = Path(f"/proc/{self.init}/root")
         for name in ("bin/couponctl", "sbin/coupon-gateway", "sbin/coupon-worker",
                      "sbin/coupon-admin"):  # fmt: skip
-            target = inside / PREFIX.relative_to("/") / name
+            target = self.inside / PREFIX.relative_to("/") / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(build_dir / Path(name).name, target)
         # Where coupon-admin finds it.
-        (inside / "run/opt/sbin/couponctl").symlink_to("../bin/couponctl")
-        shutil.copytree(ROOT / "deploy", inside / "run/opt/lib/couponmq")
-        shims = inside / SHIMS.relative_to("/")
+        (self.inside / "run/opt/sbin/couponctl").symlink_to("../bin/couponctl")
+        shutil.copytree(ROOT / "deploy", self.inside / "run/opt/lib/couponmq")
+        account = 'u couponmq - "couponmq" /var/lib/couponmq -\n'
+        (self.inside / "etc/sysusers.d").mkdir(exist_ok=True)
+        (self.inside / "etc/sysusers.d/couponmq.conf").write_text(account)
+
+    def shims_make(self):
+        shims = self.inside / SHIMS.relative_to("/")
         shims.mkdir()
         shim = shims / "systemctl"
         shim.write_text(f'#!/bin/sh\nexec /usr/bin/python3 -B {HERE} systemctl "$@"\n')
         shim.chmod(0o755)
-        account = 'u couponmq - "couponmq" /var/lib/couponmq -\n'
-        (inside / "etc/sysusers.d").mkdir(exist_ok=True)
-        (inside / "etc/sysusers.d/couponmq.conf").write_text(account)
+        # rabbitmqctl of RabbitMQ 4 does not read from standard input.
+        shim = shims / "rabbitmqctl"
+        shim.write_text('#!/bin/sh\nexec /usr/sbin/rabbitmqctl "$@" </dev/null\n')
+        shim.chmod(0o755)
 
     def words(self, *words, **env):
         """The words that run a program in the machine, with this environment alone."""
@@ -130,6 +146,12 @@ def init(folder):
     for leftover in (*(etc / "redis").glob("*couponmq*"), *(etc / "rabbitmq").glob("rabbitmq.c*")):
         leftover.unlink()
     mount("--bind", etc, "/etc")
+    for path in ("/usr", "/var"):
+        upper, work = (Path(folder) / f"{path[1:]}-{part}" for part in ("upper", "work"))
+        upper.mkdir()
+        work.mkdir()
+        layers = f"lowerdir={path},upperdir={upper},workdir={work}"
+        mount("-t", "overlay", "-o", layers, "overlay", path)
     for path, (user, group, mode) in FOLDERS.items():
         ids = f"uid={pwd.getpwnam(user).pw_uid},gid={grp.getgrnam(group).gr_gid}"
         mount("-t", "tmpfs", "-o", f"{ids},mode={mode:o}", "tmpfs", path)
@@ -184,7 +206,7 @@ class Unit:
         self.enabled_file = UNITS / f"{name}.enabled"
 
     def pid(self):
-        """Of its process, if that runs."""
+        """The process ID, if it runs."""
         try:
             pid = int(self.pid_file.read_text())
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -223,8 +245,9 @@ class Unit:
             with open("/var/log/rabbitmq/out", "ab") as log:
                 subprocess.Popen(["rabbitmq-server"], stdin=subprocess.DEVNULL, stdout=log,
                                  stderr=log, start_new_session=True, cwd="/")  # fmt: skip
-            words = ["rabbitmqctl", "-q", "await_startup"]
-            wait_for(self.name, lambda: subprocess.run(words, capture_output=True).returncode == 0)
+            # rabbitmqctl itself takes long, so it is not asked again and again.
+            wait_for(self.name, self.is_active)
+            subprocess.run(["rabbitmqctl", "-q", "await_startup"], check=True, capture_output=True)
         elif self.kind == "redis-server":
             self.redis_start()
         else:
@@ -246,7 +269,10 @@ class Unit:
         env = settings_of("couponmq", program, f"{program}-{self.instance}")
         log = UNITS / f"{self.name}.log"
         begun = log.stat().st_size if log.exists() else 0
-        self.spawn([PREFIX / "sbin" / self.kind], "couponmq", env)
+        program = PREFIX / "sbin" / self.kind
+        if not program.exists():
+            program = Path("/usr/sbin") / self.kind
+        self.spawn([program], "couponmq", env)
 
         def is_ready():
             return b"event=ready" in log.read_bytes()[begun:] or not self.pid()
@@ -277,19 +303,18 @@ def systemctl(words):
             for name in names
             for file in (UNITS.glob(f"{name}.pid") if "*" in name else [UNITS / f"{name}.pid"])
         ]
-    units = [Unit(name) for name in names]
+    units = [Unit(name if "." in name else f"{name}.service") for name in names]
     assert verb == "daemon-reload" or units or "*" in "".join(words), words
     with open(UNITS / "calls", "a", encoding="utf-8") as calls:
         calls.write(" ".join(words) + "\n")
+    # As systemd: one of several is enough, and none of a pattern is not active.
+    if verb == "is-enabled":
+        assert is_quiet
+        return 0 if any(unit.enabled_file.exists() for unit in units) else 1
+    if verb == "is-active":
+        return 0 if any(unit.is_active() for unit in units) else 3
     for unit in units:
-        if verb == "is-enabled":
-            assert is_quiet
-            if not unit.enabled_file.exists():
-                return 1
-        elif verb == "is-active":
-            if not unit.is_active():
-                return 3
-        elif verb == "start":
+        if verb == "start":
             unit.start()
         elif verb == "stop":
             unit.stop()

@@ -30,18 +30,22 @@ programs() {
 	done
 }
 
-# And which units are enabled.
 told() {
 	grep -E 'start|stop' /told | sed "s/^/$1: /" || true
-	find /etc/systemd/system -name 'coupon*'
 	: >/told
+}
+
+# Links of units that are enabled or masked.
+links() {
+	find /etc/systemd/system -name 'coupon*' -printf "$1 has %P\n" | sort
 }
 
 install() {
 	dpkg -i /packages/*.deb >/dev/null
 }
 
-rm -rf /etc/couponmq /usr/bin/systemctl /usr/sbin/policy-rc.d
+rm -rf /etc/couponmq /usr/sbin/policy-rc.d
+mv /usr/bin/systemctl /systemctl
 rm -f /var/lib/man-db/auto-update # its index of manual pages takes long
 mkdir -p /run/systemd/system
 : >/told
@@ -51,6 +55,10 @@ chmod 755 /usr/bin/systemctl
 
 install
 told installed
+links installed
+SYSTEMD_OFFLINE=1 /systemctl --quiet enable couponmq.target coupon-gateway coupon-gateway.socket \
+	coupon-worker@1 coupon-worker@eu coupon-admin
+links enabled
 stat -c '%n %a %U:%G' /etc/couponmq /etc/couponmq/secrets
 getent passwd couponmq | cut -d : -f 1,6,7
 for name in couponmq.conf worker-2.conf of-the-admin secrets/password secrets/code-keys; do
@@ -59,19 +67,23 @@ done
 
 install
 told upgraded
+links upgraded
 settings upgraded
 
 dpkg -r couponmq-server couponmq-client libcouponlock-dev libcouponlock0 >/dev/null
 told removed
+links removed
 settings removed
 programs removed
 
 install
 settings reinstalled
+links reinstalled
 programs reinstalled
 
 dpkg -P couponmq-server couponmq-client libcouponlock-dev libcouponlock0 >/dev/null
 settings purged
+links purged
 programs purged
 
 rm -r /etc/couponmq

@@ -17,13 +17,22 @@ SERVERS = {"sbin/coupon-admin", "sbin/coupon-gateway", "sbin/coupon-worker"}
 DEVELOPMENT = {"include/couponlock.h", "share/man/man3/couponlock.3"}
 DATA_OF_SETUP = {"redis-users.conf", "rabbitmq.json", "fill.awk"}
 UNITS = (".service", ".socket", ".target")
+LINKS = """\
+WHEN has couponmq.target.wants
+WHEN has couponmq.target.wants/coupon-admin.service
+WHEN has couponmq.target.wants/coupon-gateway.service
+WHEN has couponmq.target.wants/coupon-gateway.socket
+WHEN has couponmq.target.wants/coupon-worker@1.service
+WHEN has couponmq.target.wants/coupon-worker@eu.service
+WHEN has multi-user.target.wants/couponmq.target
+"""
 # What tests/scripts/package_life.sh prints.
-LIVED = """\
+LIVED = f"""\
+{LINKS.replace("WHEN", "enabled")}\
 /etc/couponmq 755 root:root
 /etc/couponmq/secrets 750 root:couponmq
 couponmq:/var/lib/couponmq:/usr/sbin/nologin
-upgraded: try-restart coupon-worker@*.service
-upgraded: try-restart coupon-gateway.service coupon-admin.service
+{LINKS.replace("WHEN", "upgraded")}\
 upgraded has code-keys
 upgraded has couponmq.conf
 upgraded has of-the-admin
@@ -32,6 +41,7 @@ upgraded has worker-2.conf
 removed: stop coupon-*.socket
 removed: stop coupon-gateway.service coupon-admin.service
 removed: stop couponmq.target coupon-worker@*.service
+{LINKS.replace("WHEN", "removed")}\
 removed has code-keys
 removed has couponmq.conf
 removed has of-the-admin
@@ -42,6 +52,7 @@ reinstalled has couponmq.conf
 reinstalled has of-the-admin
 reinstalled has password
 reinstalled has worker-2.conf
+{LINKS.replace("WHEN", "reinstalled")}\
 reinstalled has /usr/bin/couponctl
 reinstalled has /usr/sbin/coupon-gateway
 purged has code-keys
@@ -214,7 +225,7 @@ def test_the_packages_have_the_version_of_the_programs():
 
 def test_the_packages_are_built_with_what_the_programs_are():
     """The libraries in scripts/packages.sh, but that of unit tests; manual pages need Python."""
-    build = text("scripts/packages.sh").partition("# build\n")[2].partition("#")[0].split()
+    build = text("scripts/packages.sh").partition("BUILD=(\n")[2].partition(")")[0].split()
     control = text("debian/control").partition("Build-Depends:")[2].partition("\nStandards")[0]
     needed = {name.strip() for name in control.split(",")}
     tests = {"build-essential", "libcmocka-dev"}
@@ -275,8 +286,8 @@ def test_a_second_build_is_the_same_bytes(packages, tmp_path):
 
 @pytest.mark.whole
 def test_install_upgrade_remove_reinstall_purge(packages, tmp_path):
-    """In a copy of this system. What runs is restarted, workers first; at the end the keys of codes
-    remain, and what is not of the package."""
+    """In a copy of this system, without stores: what runs is not restarted. Units stay enabled; at
+    the end the keys of codes remain, and what is not of the package, but no link of a unit."""
     if NO_MACHINE:
         pytest.skip("nothing may be mounted here")
     found = [path for path in packages.glob("*.deb") if "-dbgsym" not in path.name]

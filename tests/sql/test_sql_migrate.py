@@ -6,7 +6,7 @@ import uuid
 
 import psycopg
 import pytest
-from fresh import Fresh, database_empty
+from fresh import Fresh, database_empty, superuser_connect
 from next_version import next_version_build
 from psycopg.conninfo import make_conninfo
 from sql_db import FUNCTIONS, ROOT
@@ -93,6 +93,29 @@ def test_a_dry_run_of_an_empty_database(empty):
     assert out.count("to be applied") == 1 + len(FUNCTIONS) + 1
     assert "0001 schema: to be applied" in out and "rights of the roles: to be applied" in out
     assert empty.execute("SELECT to_regclass('schema_migration')") == [(None,)]
+
+
+def test_roles_get_their_passwords(stack, empty):
+    """Which no statement has, since a log may have the statement. Roles belong to the cluster."""
+    name, secret = "couponmq_worker", uuid.uuid4().hex
+    kept = "SELECT rolcanlogin, rolpassword FROM pg_authid WHERE rolname = %s"
+    with superuser_connect(stack) as superuser:
+        before = superuser.execute(kept, (name,)).fetchone()
+        try:
+            empty.env = {**empty.env, "COUPON_WORKER_PASSWORD": secret}
+            assert f"login of {name}: to be applied" in empty.told("--dry-run")
+            assert superuser.execute(kept, (name,)).fetchone() == before
+            assert f"login of {name}: applying" in empty.told()
+            may, password = superuser.execute(kept, (name,)).fetchone()
+            assert may and password.startswith("SCRAM-SHA-256$")
+            url = make_conninfo(empty.url, user=name, password=secret)
+            psycopg.connect(url).close()
+            with pytest.raises(psycopg.OperationalError):
+                psycopg.connect(make_conninfo(url, password=f"{secret}x"))
+        finally:
+            login = "LOGIN" if before[0] else "NOLOGIN"
+            literal = f"'{before[1]}'" if before[1] else "NULL"
+            superuser.execute(f"ALTER ROLE {name} {login} PASSWORD {literal}")
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])

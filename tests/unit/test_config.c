@@ -296,7 +296,60 @@ static int folder_teardown(void **state)
 	unlink(folder_path("couponctl.conf"));
 	unlink(folder_path("secret"));
 	assert_int_equal(rmdir(folder), 0);
+	unsetenv("PGAPPNAME");
+	unsetenv("PGTZ");
 	return 0;
+}
+
+/* What a file has for its own stores is not sent to others, which a flag or a variable names. */
+static void test_secrets_of_a_file_stay_with_its_urls(void **state)
+{
+	struct config config;
+
+	(void)state;
+	folder_put("couponctl.conf", "");
+	folder_put("couponmq.conf", "REDIS_SENTINEL_PASSWORD=" SECRET "\nPGPASSWORD=" SECRET
+				    "\nPGHOSTADDR=192.0.2.1\nPGSERVICE=ours\nPGTZ=UTC\n"
+				    "COUPON_WORKER_PASSWORD=" SECRET "\n");
+	config_read(&config, CONFIG_CTL, 1, ARGV(NULL), NULL);
+	assert_string_equal(config.redis_sentinel_password, SECRET);
+	assert_string_equal(config.worker_password, SECRET);
+	assert_string_equal(getenv("PGPASSWORD"), SECRET);
+	assert_string_equal(getenv("PGHOSTADDR"), "192.0.2.1");
+	assert_string_equal(getenv("PGSERVICE"), "ours");
+	config_free(&config);
+	unsetenv("PGPASSWORD");
+	unsetenv("PGHOSTADDR");
+	unsetenv("PGSERVICE");
+
+	config_read(&config, CONFIG_CTL, 3,
+		    ARGV(ARG("--redis-url=redis+sentinel://other/m"),
+			 ARG("--database-url=postgresql://other/x")),
+		    NULL);
+	assert_string_equal(config.redis_sentinel_password, "");
+	assert_null(getenv("PGPASSWORD"));
+	assert_null(getenv("PGHOSTADDR"));
+	assert_null(getenv("PGSERVICE"));
+	assert_string_equal(config.worker_password, "");
+	assert_string_equal(getenv("PGTZ"), "UTC");
+	config_free(&config);
+	setenv("DATABASE_ADMIN_URL", "postgresql://other/x", 1);
+	config_read(&config, CONFIG_CTL, 1, ARGV(NULL), NULL);
+	assert_null(getenv("PGPASSWORD"));
+	assert_string_equal(config.worker_password, "");
+	config_free(&config);
+	setenv("COUPON_WORKER_PASSWORD", "given", 1);
+	config_read(&config, CONFIG_CTL, 1, ARGV(NULL), NULL);
+	assert_string_equal(config.worker_password, "given");
+	config_free(&config);
+	unsetenv("COUPON_WORKER_PASSWORD");
+	unsetenv("DATABASE_ADMIN_URL");
+
+	/* migrate still goes to the PostgreSQL of the file. */
+	folder_put("couponctl.conf", "DATABASE_ADMIN_URL=postgresql://owner@own/x\n");
+	config_read(&config, CONFIG_CTL, 2, ARGV(ARG("--database-url=postgresql://other/x")), NULL);
+	assert_string_equal(config.worker_password, SECRET);
+	config_free(&config);
 }
 
 /* Flag before environment before couponctl.conf before couponmq.conf before default. */
@@ -315,6 +368,7 @@ static void test_files(void **state)
 				    "COUPON_CODE_KEYS=/general\n"
 				    "COUPON_PREFETCH=of another program\n"
 				    "COUPON_EVENT_LOG_MAX=7\n"
+				    "PGAPPNAME=first\n"
 				    "PGAPPNAME=from a file\n"
 				    "PGTZ=from a file\n");
 	folder_put("secret", SECRET "\n");
@@ -339,8 +393,6 @@ static void test_files(void **state)
 	assert_string_equal(getenv("PGAPPNAME"), "from a file");
 	assert_string_equal(getenv("PGTZ"), "from the environment");
 	config_free(&config);
-	unsetenv("PGAPPNAME");
-	unsetenv("PGTZ");
 
 	/* Services have their environment alone. */
 	argv = ARGV(ARG("-n"));
@@ -603,6 +655,7 @@ int main(void)
 		TEST(test_help),
 		TEST(test_each_text_from_a_file),
 		TEST_FILES(test_files),
+		TEST_FILES(test_secrets_of_a_file_stay_with_its_urls),
 		TEST_FILES(test_file_forms),
 		TEST_FILES(test_file_unreadable),
 		TEST(test_passwords),

@@ -262,6 +262,81 @@ static void test_another_loop_turns(void **state)
 	assert_int_equal(service_is_due(INT64_MAX), 0);
 }
 
+/* The texts of all messages that the socket has, each with a | at its end. */
+static const char *heard(int fd)
+{
+	static char all[4096];
+	size_t len = 0;
+	ssize_t n;
+
+	while ((n = recv(fd, all + len, sizeof(all) - len - 2, MSG_DONTWAIT)) > 0) {
+		len += (size_t)n;
+		if (all[len - 1] == '-') /* that filled it */
+			len -= (size_t)n;
+		else
+			all[len++] = '|';
+	}
+	all[len] = '\0';
+	return all;
+}
+
+static void fill(const struct sockaddr_un *address)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+
+	while (sendto(fd, "-", 1, MSG_DONTWAIT, (const struct sockaddr *)address,
+		      sizeof(*address)) > 0) {
+	}
+	close(fd);
+}
+
+/* A systemd that reads nothing for a while gets it then, each state in a message of its own. */
+static void test_what_is_told_once_is_not_lost(void **state)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	const char *text;
+
+	(void)state;
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/couponmq-notify-%d",
+		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", getpid());
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+	service_begin(0);
+	service_tell(1000, 1, 1, "a");
+	assert_string_equal(heard(fd), "STATUS=a\nREADY=1\n|");
+
+	/* of two reloads the last one */
+	fill(&address);
+	service_reloading();
+	service_reloaded();
+	service_reloading();
+	service_reloaded();
+	service_tell(2000, 1, 1, "b");
+	assert_string_equal(heard(fd), "");
+	service_tell(3000, 1, 1, "b");
+	text = heard(fd);
+	assert_memory_equal(text, "RELOADING=1\nMONOTONIC_USEC=", 27);
+	assert_string_equal(strchr(text, '|'), "|READY=1\n|STATUS=b\n|");
+
+	/* the end, whatever was before it */
+	fill(&address);
+	service_reloading();
+	service_stopping(7, "c");
+	service_reloaded();
+	service_tell(4000, 1, 1, "b");
+	assert_string_equal(heard(fd), "");
+	service_tell(5000, 1, 1, "b");
+	assert_string_equal(heard(fd),
+			    "READY=1\n|STOPPING=1\nSTATUS=c\nEXTEND_TIMEOUT_USEC=7000\n|");
+	service_tell(6000, 1, 1, "b");
+	assert_string_equal(heard(fd), "");
+
+	service_leave();
+	unlink(address.sun_path);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -275,6 +350,7 @@ int main(void)
 		cmocka_unit_test(test_what_was_not_sent_is_told_again),
 		cmocka_unit_test(test_a_status_is_one_line),
 		cmocka_unit_test(test_another_loop_turns),
+		cmocka_unit_test(test_what_is_told_once_is_not_lost),
 	};
 
 	unsetenv("NOTIFY_SOCKET");
