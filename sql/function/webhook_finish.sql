@@ -47,7 +47,7 @@ BEGIN
 		WHERE d.id = webhook_finish.delivery AND d.lease = webhook_finish.lease
 		RETURNING d.events_num INTO arrived;
 	ELSIF result = 'released' THEN
-		UPDATE webhook_delivery AS d SET is_leased = false, next_at = now()
+		UPDATE webhook_delivery AS d SET is_leased = false, next_at = '-infinity'
 		WHERE d.id = webhook_finish.delivery AND d.lease = webhook_finish.lease;
 	ELSE
 		UPDATE webhook_delivery AS d
@@ -64,11 +64,13 @@ BEGIN
 	IF result = 'delivered' THEN
 		UPDATE webhook AS w
 		SET failures_num = 0, failing_since = NULL, pause_until = '-infinity',
+			turn_at = clock_timestamp(),
 			delivered_num = w.delivered_num + arrived, delivered_at = now()
 		WHERE w.id = hook.id;
 	ELSIF result <> 'released' THEN
 		UPDATE webhook AS w
 		SET failures_num = hook.failures_num, failing_since = hook.failing_since,
+			turn_at = clock_timestamp(),
 			pause_until = now() + interval '1 ms' * greatest(pause_ms,
 				CASE WHEN hook.failures_num < 3 THEN 0 ELSE pause_first_ms
 					* least(60, 2 ^ least(hook.failures_num - 3, 6)) END)

@@ -11,6 +11,9 @@
 -- others overtake it. Fairness: the webhook whose last turn is longest ago comes first, and within
 -- it the coupon after the last one.
 --
+-- A webhook whose last turn is still to come was noted by a clock that has been set back since: its
+-- pauses and leases, which would last as much longer, are over.
+--
 -- The lock on the webhook makes these two rules hold for several workers: whoever does not get it
 -- skips the webhook. Every statement in the loop sees what was committed before that lock. The
 -- tables grow and shrink within minutes: a plan for the small ones must not stay for the large.
@@ -23,6 +26,7 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
+	set_back CONSTANT interval := '1 second'; -- less than this is no step of the clock
 	hook    record;
 	room    int;
 	coupon  bigint;
@@ -32,14 +36,23 @@ DECLARE
 	secrets text;
 BEGIN
 	FOR hook IN
-		SELECT w.id, w.url, w.turn_coupon, w.failures_num FROM webhook AS w
-		WHERE w.state = 'enabled' AND w.pause_until <= now()
-			AND EXISTS (SELECT FROM webhook_delivery AS d WHERE d.webhook_id = w.id
-				AND d.state = 'waiting' AND d.next_at <= now())
+		SELECT w.id, w.url, w.turn_coupon, w.failures_num, w.turn_at FROM webhook AS w
+		WHERE w.state = 'enabled' AND (w.turn_at > clock_timestamp() + set_back
+			OR (w.pause_until <= now()
+				AND EXISTS (SELECT FROM webhook_delivery AS d
+					WHERE d.webhook_id = w.id AND d.state = 'waiting'
+						AND d.next_at <= now())))
 		ORDER BY w.turn_at, w.id
 		FOR NO KEY UPDATE OF w SKIP LOCKED
 	LOOP
 		EXIT WHEN most <= 0;
+		IF hook.turn_at > clock_timestamp() + set_back THEN
+			UPDATE webhook AS w SET turn_at = now(), pause_until = '-infinity',
+				failing_since = least(w.failing_since, now())
+			WHERE w.id = hook.id;
+			UPDATE webhook_delivery AS d SET is_leased = false, next_at = '-infinity'
+			WHERE d.webhook_id = hook.id AND d.state = 'waiting' AND d.next_at > now();
+		END IF;
 		SELECT least(most, CASE WHEN hook.failures_num < 3 THEN webhook_most ELSE 1 END
 			- count(*)) INTO room
 		FROM webhook_delivery AS d

@@ -71,7 +71,8 @@ SELECT d.id::text AS delivery, 'msg_' || replace(d.message::text, '-', '') AS me
 		ELSE d.state END AS state,
 	d.attempts,
 	to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
-	CASE WHEN d.state = 'waiting' THEN to_char(d.next_at AT TIME ZONE 'UTC',
+	CASE WHEN d.state = 'waiting' THEN to_char(
+		greatest(d.next_at, d.created_at) AT TIME ZONE 'UTC',
 		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END AS next_at,
 	to_char(d.last_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS last_at,
 	nullif(d.last_status, 0) AS last_status, d.last_why AS last_error
@@ -134,7 +135,7 @@ RETURNING id
 -- webhook_resend: Sends deliveries again that failed for good: each has all its attempts anew.
 -- $1 webhook, $2 delivery (NULL: every one of them)
 UPDATE webhook_delivery
-SET state = 'waiting', attempts = 0, next_at = now()
+SET state = 'waiting', attempts = 0, next_at = '-infinity'
 WHERE webhook_id = $1::bigint AND state = 'failed' AND ($2::bigint IS NULL OR id = $2::bigint)
 RETURNING id
 

@@ -125,8 +125,10 @@ WHERE id = ANY ($1::bigint[])
 ORDER BY id
 
 -- gateway_rows: The gateway processes: whether each is gone, and the seconds since it was heard of.
+-- One that goes later than gateway_alive() lets it went before the clock was set back.
 -- $1 how many at most
-SELECT id, coalesce(gone_at <= now(), false), floor(extract(epoch FROM now() - seen_at))::bigint
+SELECT id, coalesce(gone_at NOT BETWEEN now() AND now() + interval '7 seconds', false),
+	floor(extract(epoch FROM now() - seen_at))::bigint
 FROM gateway
 ORDER BY gone_at DESC NULLS FIRST
 LIMIT $1::int

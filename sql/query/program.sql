@@ -101,11 +101,11 @@ WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes')
 -- $1 its id, $2 its place, $3 true if it has not been recorded since its start
 SELECT gateway_alive($1::uuid, $2::text, $3::boolean)
 
--- gateway_running: The gateway processes that are not gone: id, place, and the seconds since each
--- was heard of.
+-- gateway_running: The gateway processes that are not gone (as in gateway_rows): id, place, and the
+-- seconds since each was heard of.
 SELECT id, place, floor(extract(epoch FROM now() - seen_at))::bigint AS silent_s
 FROM gateway
-WHERE gone_at IS NULL OR gone_at > now()
+WHERE gone_at IS NULL OR gone_at BETWEEN now() AND now() + interval '7 seconds'
 ORDER BY place, id
 
 -- gateway_gone: This gateway process ends.

@@ -154,7 +154,8 @@ SELECT w.id::text AS webhook, w.url, w.state, w.state_why AS why, d.id::text AS 
 		ELSE d.state END AS delivery_state,
 	d.type, d.attempts,
 	to_char(d.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
-	CASE WHEN d.state = 'waiting' THEN to_char(d.next_at AT TIME ZONE 'UTC',
+	CASE WHEN d.state = 'waiting' THEN to_char(
+		greatest(d.next_at, d.created_at) AT TIME ZONE 'UTC',
 		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END AS next_at,
 	to_char(d.last_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS last_at,
 	nullif(d.last_status, 0) AS last_status, d.last_why AS last_error

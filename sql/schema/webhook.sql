@@ -15,7 +15,7 @@ CREATE TABLE webhook (
 	created_by    text NOT NULL,
 	created_at    timestamptz NOT NULL DEFAULT now(),
 	-- what sending notes
-	turn_at       timestamptz NOT NULL DEFAULT '-infinity', -- its last turn
+	turn_at       timestamptz NOT NULL DEFAULT '-infinity', -- its last lease or outcome
 	turn_coupon   bigint NOT NULL DEFAULT 0,                -- the last coupon in it
 	failures_num  int NOT NULL DEFAULT 0,                   -- attempts that failed, in a row
 	failing_since timestamptz,                              -- the first of them
@@ -52,7 +52,7 @@ CREATE TABLE webhook_delivery (
 	body        text NOT NULL,
 	created_at  timestamptz NOT NULL DEFAULT now(),
 	state       text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'failed')),
-	next_at     timestamptz NOT NULL DEFAULT now(), -- of one that is being sent: its lease ends
+	next_at     timestamptz NOT NULL DEFAULT '-infinity', -- of a lease: its end
 	is_leased   boolean NOT NULL DEFAULT false,     -- being sent, until next_at
 	lease       int NOT NULL DEFAULT 0,             -- how often it was taken
 	attempts    int NOT NULL DEFAULT 0,

@@ -806,6 +806,22 @@ MUTANTS = [
     ),
     mutant(
         "events",
+        "the clock that was set back",
+        "sql/function/webhook_lease.sql",
+        "\t\tIF hook.turn_at > clock_timestamp() + set_back THEN",
+        "\t\tIF false THEN",
+        WEBHOOK + "test_what_waits_is_due_when_the_clock_is_set_back",
+    ),
+    mutant(
+        "events",
+        "the outcome that notes the clock",
+        "sql/function/webhook_finish.sql",
+        "failing_since = hook.failing_since,\n\t\t\tturn_at = clock_timestamp(),",
+        "failing_since = hook.failing_since,",
+        WEBHOOK + "test_an_outcome_notes_the_clock",
+    ),
+    mutant(
+        "events",
         "the one delivery at a time to a webhook that fails",
         "sql/function/webhook_lease.sql",
         "CASE WHEN hook.failures_num < 3 THEN",

@@ -419,6 +419,16 @@ def test_the_next_one_at_its_place_takes_over_unless_it_calls_again(db, two):
     assert known(db)[one] and not known(db)[other]
 
 
+def test_one_that_has_ended_stays_gone_when_the_clock_is_set_back(db, two):
+    one, other = two
+    alive(db, one, is_new=True)
+    alive(db, other, "there", is_new=True)
+    gone(db, one)
+    later(db, "-1 hour")
+    assert known(db) == {one: True, other: False}
+    assert [row["id"] for row in db.query("gateway_running")] == [other]
+
+
 def test_it_returns_after_it_was_taken_for_gone(db, two):
     one, _ = two
     alive(db, one)

@@ -246,6 +246,47 @@ def test_a_pause_that_is_asked_for(queue):
     assert round(queue.paused_s(hook)) == 7
 
 
+@pytest.mark.parametrize("result", ["leased", "retry", "paused"])
+def test_what_waits_is_due_when_the_clock_is_set_back(queue, result):
+    queue.hook(batch=1)
+    queue.add(1, 2)
+    [row] = queue.lease()
+    if result == "paused":
+        queue.finish(row["delivery"], row["lease"], "retry", retry_ms=0, pause_ms=3000)
+    elif result != "leased":
+        queue.finish(row["delivery"], row["lease"], result)
+    queue.db.execute(
+        "UPDATE webhook SET turn_at = turn_at + '1 h', failing_since = failing_since + '1 h',"
+        " pause_until = pause_until + '1 h'"
+    )
+    queue.db.execute(
+        "UPDATE webhook_delivery SET next_at = next_at + '1 h', created_at = created_at + '1 h'"
+    )
+    assert queue.leased() == [int(row["delivery"])]
+    assert queue.leased() == [], "one of a coupon at a time, as ever"
+    assert queue.db.execute("SELECT failing_since > now() FROM webhook") != [(True,)]
+
+
+@pytest.mark.parametrize("result", ["delivered", "retry"])
+def test_an_outcome_notes_the_clock(queue, result):
+    queue.hook()
+    queue.add(1)
+    [row] = queue.lease()
+    queue.db.execute("UPDATE webhook SET turn_at = turn_at - interval '1 h'")
+    queue.finish(row["delivery"], row["lease"], result)
+    [[noted]] = queue.db.execute("SELECT now() - turn_at < '1 min' FROM webhook")
+    assert noted
+
+
+def test_what_nobody_has_leased_is_due_when_the_clock_is_set_back(queue):
+    hook = queue.hook()
+    queue.add(1)
+    queue.db.execute("UPDATE webhook_delivery SET created_at = created_at + '1 h'")
+    [shown] = queue.db.query("webhook_deliveries", hook, None, 0, 1)
+    assert shown["next_at"] == shown["created_at"]
+    assert len(queue.leased()) == 1
+
+
 def test_when_a_webhook_is_disabled(queue):
     hook = queue.hook(batch=1)
     queue.add(1, 3)
