@@ -1,5 +1,5 @@
 # The programs in one image: coupon-gateway, coupon-worker, coupon-admin, couponctl, coupon-rush.
-# docs/compose.md, "The image".
+# docs/guides/compose.md, "The image".
 ARG COUPON_DEBIAN=trixie
 FROM debian:${COUPON_DEBIAN}-slim AS builder
 RUN apt-get update \

@@ -67,7 +67,7 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 # With SAN=fuzz libFuzzer provides main(); else the targets replay their corpus.
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \
-	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/openapi.json \
+	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/reference/openapi.json \
 	admin/openapi.json $(wildcard console/*)
 
 .PHONY: build library tests agents thread-tests thread-names fuzzers fuzz fuzz-corpus
@@ -101,7 +101,7 @@ completion: $(PROGRAMS) ## completion of couponctl for bash, in build/completion
 	@scripts/man.py $(BUILD_DIR) completion >$(BUILD_DIR)/completion/couponctl
 
 .PHONY: docs
-docs: ## settings and metrics in docs/config.md and docs/metrics.md, from the tables
+docs: ## settings and metrics in docs/reference/, from the tables
 	@scripts/docs.py
 
 .PHONY: torture

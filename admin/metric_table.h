@@ -1,7 +1,7 @@
 /*
  * Every metric of coupon-admin but that with results once: METRIC(enumerator, "name", "type",
- * "help"). Names go out with the prefix couponmq_; `make docs` prints them into docs/metrics.md. No
- * include guard: included for its expansion.
+ * "help"). Names go out with the prefix couponmq_; `make docs` prints them into
+ * docs/reference/metrics.md. No include guard: included for its expansion.
  */
 METRIC(METRIC_RUNNING, "admin_commands_running", "gauge", "Running commands and jobs.")
 METRIC(METRIC_WAITING, "admin_commands_waiting", "gauge",

@@ -2,9 +2,9 @@
 bench`.
 
 Starts the stack of scripts/bench.sh, which also sets the environment. Every load is checked: the
-receives that were answered as accepted must be in PostgreSQL, or this program ends with status 1.
-A run of everything writes the table to docs/figures.txt, which README.md shows; one with `capacity`
-writes docs/capacity.json and the tables of docs/capacity.md.
+receives that were answered as accepted must be in PostgreSQL, or this program ends with status 1. A
+run of everything writes the table to docs/about/figures.txt, which README.md shows; one with
+`capacity` writes docs/about/capacity.json and the tables of docs/about/capacity.md.
 """
 
 import json
@@ -29,7 +29,7 @@ import replicas
 import uses
 from rig import QUICK, ROOT, RUN, failures, figures, machine, say, stack_fresh
 
-FIGURES = ROOT / "docs/figures.txt"
+FIGURES = ROOT / "docs/about/figures.txt"
 
 # In the order in which they are measured. The last ones replace the stack.
 PARTS = (

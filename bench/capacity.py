@@ -1,6 +1,6 @@
 """What to plan machines with: what a receive costs each program and store, by how it comes, and
-where one thread of Redis and one row of PostgreSQL end. docs/capacity.json keeps the figures, from
-which capacity_model.py makes the tables of docs/capacity.md.
+where one thread of Redis and one row of PostgreSQL end. docs/about/capacity.json keeps the figures,
+from which capacity_model.py makes the tables of docs/about/capacity.md.
 """
 
 import json

@@ -1,12 +1,13 @@
-"""The tables of docs/capacity.md, from the figures in docs/capacity.json, and one from those in
-docs/figures.txt. `make bench` writes them; `python3 bench/capacity_model.py` makes them anew."""
+"""The tables of docs/about/capacity.md, from the figures in docs/about/capacity.json, and one from
+those in docs/about/figures.txt. `make bench` writes them; `python3 bench/capacity_model.py` makes
+them anew."""
 
 import json
 import math
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs/about"
 FIGURES, PAGE = DOCS / "capacity.json", DOCS / "capacity.md"
 BENCH = DOCS / "figures.txt"  # of the whole benchmark
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.S)
@@ -237,8 +238,8 @@ def script_table(found):
 
 
 def peaks_table(found):
-    """The peaks in docs/figures.txt: users with a connection each, where the stack has all cores
-    but one."""
+    """The peaks in docs/about/figures.txt: users with a connection each, where the stack has all
+    cores but one."""
     del found
     text = BENCH.read_text(encoding="utf-8")
     cores = int(re.search(r"^(\d+) cores", text, re.M)[1]) - 1
@@ -315,7 +316,7 @@ def cores_table(found):
 
 
 # Machines of gateways, of workers, of stores; 0: they are together; installations, and processes of
-# gateways, as docs/capacity.md sets them.
+# gateways, as docs/about/capacity.md sets them.
 STEPS = {
     "one machine": (0, 0, 1, 1, 4),
     "three": (0, 0, 3, 1, 6),
@@ -386,7 +387,7 @@ def write(found):
 
 def rows(found):
     """The rows of the table that `make bench` prints."""
-    yield "capacity: docs/capacity.md has all of it", None, None
+    yield "capacity: docs/about/capacity.md has all of it", None, None
     for per_s, label in limits(found).values():
         yield f"  {label}", f"{per_s:,.0f} /s", ""
 

@@ -1,5 +1,5 @@
-"""What another client notices of an attack (docs/security.md): the latencies of its `ping` and
-`issue`, and the peak memory of the gateway, while 2,000 connections send as much as the gateway
+"""What another client notices of an attack (docs/guides/security.md): the latencies of its `ping`
+and `issue`, and the peak memory of the gateway, while 2,000 connections send as much as the gateway
 takes, or slowly a part of a request. Of most kinds nobody reads the answers. The other client is of
 the same address: it has no share of its own. Where keys are asked for, it has one; where there is
 TLS, each of its calls has a connection of its own, from another address."""

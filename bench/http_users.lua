@@ -1,4 +1,4 @@
--- For wrk: POST /v1/issue of random users for the coupon BENCH_COUPON; docs/performance.md.
+-- For wrk: POST /v1/issue of random users for the coupon BENCH_COUPON; docs/about/performance.md.
 -- luacheck: globals wrk request
 local coupon = os.getenv("BENCH_COUPON")
 math.randomseed(os.time())

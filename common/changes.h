@@ -139,7 +139,7 @@ enum relation changes_relate(enum relation before, const struct changes *changes
 			     const struct changes *copy);
 /*
  * Judges a PostgreSQL by its id, its server and its numbers, by the copy, which was read before
- * them, and by the relation before. docs/lifecycle.md has the table.
+ * them, and by the relation before. docs/about/lifecycle.md has the table.
  */
 struct standing changes_stand(enum relation before, const struct changes *changes,
 			      const struct changes *copy);

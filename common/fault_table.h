@@ -1,6 +1,6 @@
 /*
  * Every fault point once: FAULT(enumerator, "name"), where a build with FAULTS=1 can be made to die
- * or freeze. docs/lifecycle.md describes the state that each leaves behind. No include guard:
+ * or freeze. docs/about/lifecycle.md describes the state that each leaves behind. No include guard:
  * included for its expansion.
  */
 FAULT(FAULT_GATEWAY_BEFORE_SEND, "gateway_before_send")

@@ -173,7 +173,7 @@ struct way {
 	const char *ack; /* of requests to the gateway */
 };
 
-/* The ways of docs/ways.md, by where they sell. The last of each has no id. */
+/* The ways of docs/about/ways.md, by where they sell. The last of each has no id. */
 extern const struct way ways_postgres[], ways_locks[], ways_redis[], ways_queue[], ways_couponmq[];
 
 /*

@@ -1,7 +1,7 @@
 /*
  * couponctl key: API keys. A change is committed in PostgreSQL, and then written to Redis; if that
  * fails, the keeper completes it. A secret is printed as soon as its hash is committed;
- * docs/lifecycle.md says what to do when the command dies in between.
+ * docs/about/lifecycle.md says what to do when the command dies in between.
  */
 #include "common/check.h"
 #include "common/clock.h"

@@ -216,5 +216,5 @@ const struct command lock_command = {
 		  "reached or refuses; 75 if the lock was lost meanwhile: then COMMAND gets "
 		  "SIGTERM.\n"
 		  "COMMAND has COUPON_LOCK_NAME and COUPON_LOCK_FENCE in its environment. What it\n"
-		  "changes should refuse a lower fence than it has seen (docs/locks.md).",
+		  "changes should refuse a lower fence than it has seen (docs/reference/locks.md).",
 };

@@ -158,9 +158,9 @@ int store_gateways_wait(struct db *db, struct redis_client *redis, enum store_ne
 
 /*
  * PostgreSQL is behind Redis if it was put back to an earlier moment. Then only `couponctl recover`
- * may change anything; see docs/operations.md. Each function ends the process if Redis belongs to
- * another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary. If Redis
- * belongs to no installation, nothing is copied.
+ * may change anything; see docs/guides/backup.md. Each function ends the process if Redis belongs
+ * to another installation than PostgreSQL, or if PostgreSQL is a standby or an old primary. If
+ * Redis belongs to no installation, nothing is copied.
  */
 #define BEHIND_TEXT                                                                                \
 	"PostgreSQL is behind Redis by at least %lld transactions: it was put back to an earlier " \

@@ -1,6 +1,6 @@
 /*
- * Events as CloudEvents 1.0 in JSON, which docs/events.md describes: read from rows of event_log,
- * and packed into messages. One thread.
+ * Events as CloudEvents 1.0 in JSON, which docs/guides/events.md describes: read from rows of
+ * event_log, and packed into messages. One thread.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
  * Every metric of the gateway once: METRIC(enumerator, "name", "type", "help"). The name goes out
- * with the prefix couponmq_; `make docs` prints them into docs/metrics.md. No include guard:
- * included for its expansion.
+ * with the prefix couponmq_; `make docs` prints them into docs/reference/metrics.md. No include
+ * guard: included for its expansion.
  */
 METRIC(METRIC_CONNECTIONS, "connections", "gauge", "Open connections of the socket API.")
 METRIC(METRIC_CONNECTIONS_TOTAL, "connections_total", "counter",

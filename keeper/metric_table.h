@@ -1,7 +1,7 @@
 /*
  * Every metric of the keeper once: METRIC(enumerator, "name", "type", "help"). The name is exported
- * with the prefix couponmq_; `make docs` prints them into docs/metrics.md. No include guard:
- * included for its expansion.
+ * with the prefix couponmq_; `make docs` prints them into docs/reference/metrics.md. No include
+ * guard: included for its expansion.
  */
 METRIC(KEEPER_METRIC_REDIS_UP, "keeper_redis_up", "gauge",
        "1 while the keeper's thread is connected to Redis.")

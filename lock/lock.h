@@ -5,8 +5,8 @@
  * fence: a number that grows with each grant of the name. A lease can end while its owner still
  * works: the process was stopped, the connection was cut, the store lost its data. Then another
  * owner gets the lock, and only the fence keeps them apart: what the lock protects must store the
- * highest fence that it has seen, and refuse a lower one. docs/locks.md tells what each store
- * promises.
+ * highest fence that it has seen, and refuse a lower one. docs/reference/locks.md tells what each
+ * store promises.
  *
  * This header and libcouponlock are installed for other programs, as <couponlock.h>.
  */

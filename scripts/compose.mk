@@ -1,4 +1,4 @@
-# The system in containers: docs/compose.md, docs/kubernetes.md.
+# The system in containers: docs/guides/compose.md, docs/guides/kubernetes.md.
 
 COUPON_IMAGE ?= couponmq:latest
 COUPON_DEBIAN ?= trixie

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""make docs: writes each bullet of a setting in docs/config.md, and of a metric in docs/metrics.md,
-anew from the tables in the code. A bullet stays where it is; for a new setting write the head of
-its bullet, "- **`NAME`**", in the section to which it belongs, for a metric "- `couponmq_name`"."""
+"""make docs: writes each bullet of a setting in docs/reference/config.md, and of a metric in
+docs/reference/metrics.md, anew from the tables in the code. A bullet stays where it is; for a new
+setting write the head of its bullet, "- **`NAME`**", in the section to which it belongs, for a
+metric "- `couponmq_name`"."""
 
 import re
 import sys
@@ -67,8 +68,8 @@ def metric_bullets():
 
 
 PAGES = {
-    "docs/config.md": (r"^(- \*\*`[A-Z_]+`\*\*).*(?:\n  .*)*", setting_bullets),
-    "docs/metrics.md": (r"^(- `couponmq_\w+`)(?: \(|$).*(?:\n  .*)*", metric_bullets),
+    "docs/reference/config.md": (r"^(- \*\*`[A-Z_]+`\*\*).*(?:\n  .*)*", setting_bullets),
+    "docs/reference/metrics.md": (r"^(- `couponmq_\w+`)(?: \(|$).*(?:\n  .*)*", metric_bullets),
 }
 
 

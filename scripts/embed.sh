@@ -2,7 +2,7 @@
 # Turns text files into C strings: embed.sh OUT.h OUT.c FILE…
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
 # the statement `settle` of sql/query/receive.sql becomes `sql_query_settle`. A file of docs/ has a
-# tag that changes with it: `docs_openapi_tag`.
+# tag that changes with it: `docs_reference_openapi_tag`.
 # The files of the console (console/NAME) are in the table `console_files`, each with its tag.
 # The tables (sql/schema/*.sql, in the order of their names) are together the first of `migrations`;
 # later ones (sql/migration/NNNN_name.sql) follow in order. The files of functions

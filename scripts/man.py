@@ -20,20 +20,20 @@ TOOL = "couponctl"
 CTL_SECTIONS = ["Rules for all commands", "Amounts", "One request as JSON", "Repeating a command"]
 SERVICES = {
     "coupon-gateway": [
-        ("docs/operations.md", "Health and readiness"),
-        ("docs/operations.md", "Stopping and upgrading"),
+        ("docs/guides/observe.md", "Health and readiness"),
+        ("docs/guides/upgrade.md", "Stopping and upgrading"),
     ],
     "coupon-worker": [
-        ("docs/operations.md", "Processes"),
-        ("docs/operations.md", "Stopping and upgrading"),
+        ("docs/guides/deploy.md", "Processes"),
+        ("docs/guides/upgrade.md", "Stopping and upgrading"),
     ],
-    "coupon-admin": [("docs/admin.md", "Authentication and authorization")],
+    "coupon-admin": [("docs/reference/admin.md", "Authentication and authorization")],
 }
 OVERVIEW = [
     ("README.md", "Data flow"),
-    ("docs/operations.md", "Processes"),
-    ("docs/config.md", "Configuration"),
-    ("docs/config.md", "Files of settings"),
+    ("docs/guides/deploy.md", "Processes"),
+    ("docs/reference/config.md", "Configuration"),
+    ("docs/reference/config.md", "Files of settings"),
 ]
 SECTION_OF = {"curve": "show"}  # headings that are not the name of their command
 
@@ -110,10 +110,10 @@ def undented(block):
 
 
 def told_of(command, commands):
-    """What docs/couponctl.md has of a command: its section without the bullets that are of commands
-    below it, and otherwise the bullets that begin with its name."""
+    """What docs/reference/couponctl.md has of a command: its section without the bullets that are
+    of commands below it, and otherwise the bullets that begin with its name."""
     parts = []
-    for _, title, text in sections(document("docs/couponctl.md")):
+    for _, title, text in sections(document("docs/reference/couponctl.md")):
         below = [name for name in commands if name.startswith(f"{command} ")]
         if SECTION_OF.get(title, title) == command and " " not in command:
             parts.append(
@@ -321,7 +321,7 @@ def ctl_page(ctl, names):
     page.paragraph("\\fBcouponctl\\fR \\fB\\-\\-help\\fR [\\fICOMMAND\\fR|settings|exit|json]")
     page.paragraph("\\fBcouponctl\\fR \\fB\\-\\-api\\fR")
     page.heading("description")
-    page.markdown(section("docs/couponctl.md", "couponctl"))
+    page.markdown(section("docs/reference/couponctl.md", "couponctl"))
     page.heading("commands")
     for group in ctl["groups"]:
         page.heading(group["subject"], ".SS")
@@ -332,12 +332,12 @@ def ctl_page(ctl, names):
             )
     for title in CTL_SECTIONS:
         page.heading(title)
-        page.markdown(section("docs/couponctl.md", title))
+        page.markdown(section("docs/reference/couponctl.md", title))
     page.heading("settings")
     for setting in ctl["settings"]:
         page.setting(setting)
     page.heading("files")
-    page.markdown(section("docs/config.md", "Files of settings"))
+    page.markdown(section("docs/reference/config.md", "Files of settings"))
     page.heading("exit status")
     for exit_ in ctl["exits"]:
         page.entry(f"\\fB{exit_['status']}\\fR", inline(sentence(exit_["meaning"])))
@@ -347,9 +347,9 @@ def ctl_page(ctl, names):
 
 
 def notes():
-    """What docs/config.md says below its lists: {NAME: text}."""
+    """What docs/reference/config.md says below its lists: {NAME: text}."""
     found = {}
-    for block in blocks(document("docs/config.md")):
+    for block in blocks(document("docs/reference/config.md")):
         head = re.match(r"- ((?:`[A-Z_]+`(?:, )?)+): (.*)", " ".join(map(str.strip, block)))
         if head:
             found[re.search(r"`([A-Z_]+)`", head[1])[1]] = sentence(head[2])
@@ -385,7 +385,7 @@ def rush_page(rush):
     page.text("\\fBcoupon\\-rush\\fR [\\fIOPTIONS\\fR]")
     page.heading("description")
     page.paragraph(inline(rush["summary"]))
-    page.markdown(section("docs/couponctl.md", "coupon-rush"))
+    page.markdown(section("docs/reference/couponctl.md", "coupon-rush"))
     page.heading("options")
     page.options(rush["options"])
     page.heading("settings")

@@ -1,4 +1,4 @@
-"""docs/asyncapi.json as tests read it."""
+"""docs/reference/asyncapi.json as tests read it."""
 
 import json
 
@@ -6,7 +6,7 @@ import jsonschema
 
 from stack import ROOT
 
-PAGE = json.loads((ROOT / "docs/asyncapi.json").read_text(encoding="utf-8"))
+PAGE = json.loads((ROOT / "docs/reference/asyncapi.json").read_text(encoding="utf-8"))
 
 
 def resolved(ref):

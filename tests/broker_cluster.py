@@ -35,7 +35,7 @@ ERLANG = (
 
 
 def watched(definitions):
-    """With the user that docs/operations.md has for the management API."""
+    """With the user that docs/guides/high-availability.md has for the management API."""
     user = {"name": WATCHER, "password": WATCHER_PASSWORD, "tags": "monitoring"}
     rights = {"vhost": "/", "user": WATCHER, "configure": "^$", "write": "^$", "read": "^$"}
     definitions["users"].append(user)

@@ -13,7 +13,7 @@ CONTENT_TYPE = "application/cloudevents-batch+json; charset=utf-8"
 
 class Subscriber:
     """A queue, durable by default so that it outlives the broker, and what came so far. Each
-    message is checked against docs/asyncapi.json, unless events_of reads it."""
+    message is checked against docs/reference/asyncapi.json, unless events_of reads it."""
 
     def __init__(self, stack, binding, name="", arguments=None, url="", events_of=None):
         self.events_of = events_of or checked
@@ -73,7 +73,8 @@ class Subscriber:
 
 
 def checked(routing_key, properties, body):
-    """The events of a message that is as docs/asyncapi.json says, and has nothing else."""
+    """The events of a message that is as docs/reference/asyncapi.json says, and has nothing
+    else."""
     events = json.loads(body)
     type_, coupon = (
         properties.headers["cloudEvents_type"],

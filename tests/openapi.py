@@ -1,6 +1,6 @@
-"""Descriptions by OpenAPI, of which docs/openapi.json is one: checks of values, requests and
-answers against them, and the values at each bound of what they describe. WHOLE is docs/openapi.json
-with the other spellings of its operations, which protocol.md has."""
+"""Descriptions by OpenAPI, of which docs/reference/openapi.json is one: checks of values, requests
+and answers against them, and the values at each bound of what they describe. WHOLE is
+docs/reference/openapi.json with the other spellings of its operations, which protocol.md has."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError, val
 
 from stack import ROOT
 
-FILE = ROOT / "docs/openapi.json"
+FILE = ROOT / "docs/reference/openapi.json"
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
 OF_USER = "/v1/users/{user}/coupons"
 METHODS = ("get", "head", "post")

@@ -1,15 +1,13 @@
-"""
-The verdict on the requests for one coupon and their answers, when everything is settled: compares
-them with what PostgreSQL and Redis have then.
+""" The verdict on the requests for one coupon and their answers, when everything is settled:
+compares them with what PostgreSQL and Redis have then.
 
 A request without an answer, or answered `unknown`, may have taken effect or not. Every other answer
-must have been true when it was given: docs/protocol.md defines what each answer promises, and P1 to
-P6 are checked as promises of the whole.
+must have been true when it was given: docs/reference/protocol.md defines what each answer promises,
+and P1 to P6 are checked as promises of the whole.
 
 The times are those of the client: a decision was made after the request was sent and before its
 answer arrived. A check uses the earliest or the latest moment that is possible, so that it never
-refuses a true history.
-"""
+refuses a true history. """
 
 import bisect
 import collections

@@ -2,7 +2,7 @@
  * Every metric of the worker once: METRIC(enumerator, "name", "type", "help"), and of the loop's
  * counters STAT(enumerator, "name", "help"): the log line `stats` has the name, the metric is
  * worker_NAME_total. Names go out with the prefix couponmq_; `make docs` prints them into
- * docs/metrics.md. No include guard: included for its expansion.
+ * docs/reference/metrics.md. No include guard: included for its expansion.
  */
 STAT(METRIC_MESSAGES, "messages", "Messages received, including redeliveries.")
 STAT(METRIC_RECEIVES, "receives", "Receives in committed transactions.")

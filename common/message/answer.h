@@ -20,7 +20,7 @@ const char *answer_text(enum answer answer);   /* a readable line */
 /* The answer with this number, or ANSWER_COUNT. */
 enum answer answer_from_code(int code);
 
-/* Every reason once, as in receive_rejected.reason; docs/lifecycle.md describes each. */
+/* Every reason once, as in receive_rejected.reason; docs/about/lifecycle.md describes each. */
 #define REASONS(REASON)                          \
 	REASON(UNKNOWN_COUPON, "unknown_coupon") \
 	REASON(SLOT_TAKEN, "slot_taken")         \

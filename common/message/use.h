@@ -42,7 +42,8 @@
 #define CURRENCY_LEN 3
 /*
  * How long Redis keeps uses, and PostgreSQL refused ones: a client may repeat a refused one for
- * seven days (docs/protocol.md). What that costs Redis has a limit, COUPON_KEEP_USES_BYTES.
+ * seven days (docs/reference/protocol.md). What that costs Redis has a limit,
+ * COUPON_KEEP_USES_BYTES.
  */
 #define USE_KEEP_S (7 * 24 * 60 * 60LL)
 

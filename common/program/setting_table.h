@@ -1,7 +1,7 @@
 /*
  * Every setting once: SETTING_TEXT(field, ENVIRONMENT, flag, programs, default, help) and
  * SETTING_NUMBER(field, ENVIRONMENT, flag, programs, default, least, most, help). `make docs`
- * prints them into docs/config.md. No include guard: included for its expansion.
+ * prints them into docs/reference/config.md. No include guard: included for its expansion.
  */
 SETTING_TEXT(config_dir, "COUPON_CONFIG_DIR", "config-dir", CTL | RUSH, "/etc/couponmq",
 	     "folder with couponmq.conf and couponctl.conf, whose lines NAME=value are settings; "

@@ -15,8 +15,8 @@
 #define OF_SENTINELS "min-replicas-to-write" /* the last one of Redis */
 
 /*
- * How the services must be set for the promises to hold, Redis first. `values` are the
- * sufficient ones, the recommended one first; `lost` is what a weaker one loses. docs/operations.md
+ * How the services must be set for the promises to hold, Redis first. `values` are the sufficient
+ * ones, the recommended one first; `lost` is what a weaker one loses. docs/guides/deploy.md
  * describes them in full.
  *
  * RabbitMQ is not listed, because AMQP does not report settings. The programs declare its queues,

@@ -227,8 +227,8 @@ int redis_url_read(struct redis_url *url, const char *text, char why[REDIS_URL_W
 		redis_url_fini(url);
 		snprintf(why, REDIS_URL_WHY_SIZE,
 			 "is rediss://: hiredis %d.%d, with which this program was built, has no "
-			 "TLS; use redis:// to a stunnel on this machine, as docs/operations.md, "
-			 "TLS to the stores, describes",
+			 "TLS; use redis:// to a stunnel on this machine, as "
+			 "docs/guides/security.md, TLS to the stores, describes",
 			 HIREDIS_MAJOR, HIREDIS_MINOR);
 		return -1;
 	}

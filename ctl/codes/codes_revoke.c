@@ -1,7 +1,7 @@
 /*
  * couponctl codes revoke: codes by their text or in a file, or a set. PostgreSQL has a revocation
  * first, with a number for each of a coupon. Redis gets all those that it does not have, and then
- * the number: see docs/lifecycle.md.
+ * the number: see docs/about/lifecycle.md.
  */
 #include "common/array.h"
 #include "common/check.h"

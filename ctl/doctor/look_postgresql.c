@@ -105,8 +105,8 @@ static void standby_say(struct doctor *doctor)
 					   .health = *why ? HEALTH_WRONG : HEALTH_OK,
 					   .wanted = "a COMMIT waits for a synchronous standby",
 					   .why = why,
-					   .mend = "see docs/operations.md, PostgreSQL with a "
-						   "standby" },
+					   .mend = "see docs/guides/high-availability.md, "
+						   "PostgreSQL with a standby" },
 			   "%s", *why ? "no" : "yes");
 	else
 		doctor_unknown(doctor, "postgresql.standby", NULL, "%s", db_error(doctor->db));

@@ -15,7 +15,9 @@
 #define SYNC_MOST_MS 100
 #define PING_MOST_MS 20
 #define CONFIRM_WAIT_MS 5000
-#define API_MEND "set COUPON_RABBITMQ_API; see docs/operations.md, a cluster of RabbitMQ"
+#define API_MEND                                                          \
+	"set COUPON_RABBITMQ_API; see docs/guides/high-availability.md, " \
+	"a cluster of RabbitMQ"
 
 /* A queue that only this connection has, and a connection that publishes to it. */
 struct probe {
@@ -82,8 +84,8 @@ static void confirm_say(struct doctor *doctor)
 		probe.sender = rabbit_sender_open(doctor->config->amqp_url, &port, &probe, error);
 	if (!probe.sender) {
 		doctor_unknown(doctor, "rabbitmq.confirm",
-			       "rabbitmqctl set_permissions, as docs/operations.md has it for the "
-			       "operator",
+			       "rabbitmqctl set_permissions, as docs/guides/security.md has it "
+			       "for the operator",
 			       "%s", error);
 		return;
 	}
@@ -118,8 +120,8 @@ static void queues_say(struct doctor *doctor)
 			differs = rabbit_queue_declare(doctor->rabbit, 0, queue, error);
 		if (is_there < 0 || differs < 0) {
 			doctor_unknown(doctor, name,
-				       "rabbitmqctl set_permissions, as docs/operations.md has it "
-				       "for the operator",
+				       "rabbitmqctl set_permissions, as "
+				       "docs/guides/security.md has it for the operator",
 				       "%s", error);
 			amqp_destroy_connection(doctor->rabbit);
 			doctor->rabbit = rabbit_connection_open(doctor->config->amqp_url, 0, error);

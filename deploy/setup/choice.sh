@@ -63,7 +63,7 @@ choices_read() {
 		missing+=(redis-server)
 		! command -v valkey-server >/dev/null ||
 			valkey=". Valkey is installed: setup does not configure it. To use it, \
-configure it as docs/operations.md says under \"What the services must be set to\", and give \
+configure it as docs/guides/deploy.md says under \"What the services must be set to\", and give \
 --redis-url redis://USER:PASSWORD@127.0.0.1:6379/0"
 	fi
 	! is_local rabbitmq || [[ -e /usr/sbin/rabbitmqctl ]] || missing+=(rabbitmq-server)

@@ -132,7 +132,7 @@ record_set() {
 needs_systemd() {
 	[[ -d /run/systemd/system ]] ||
 		die "this machine does not run systemd: start the programs by hand, as" \
-			"docs/operations.md says under \"Processes\""
+			"docs/guides/deploy.md says under \"Processes\""
 }
 
 lock_take() {

@@ -57,7 +57,7 @@ redis_conf() {
 	logfile $REDIS_LOG
 	aclfile $REDIS_ACL
 
-	# accepted means on disk: docs/operations.md, "What the services must be set to".
+	# accepted means on disk: docs/guides/deploy.md, "What the services must be set to".
 	appendonly yes
 	appendfsync always
 	auto-aof-rewrite-min-size 1gb

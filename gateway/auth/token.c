@@ -12,7 +12,7 @@
  *	3.9  audience                    audience_check(): always needed
  *	3.10 do not trust claims         `kid` is compared only; jku, jwk, x5u and x5c are not read
  *	3.11 explicit typing             typ_allowed(): no other kinds of tokens
- *	3.12 rules that exclude others   `aud` is this gateway; see docs/protocol.md for the issuer
+ *	3.12 rules that exclude others   `aud` is this gateway; for the issuer see protocol.md
  *
  * The cache finds a text by its SHA-256, as nobody can make two texts with the same. A keyed hash
  * would protect the table against texts that are chosen for their hashes; it has only those that

@@ -1,6 +1,6 @@
 /*
  * User tokens: a company's own server gives its user a JSON Web Token (RFC 7519), signed by a key
- * of jwks.h, with which the user asks for himself only. docs/protocol.md describes them.
+ * of jwks.h, with which the user asks for himself only. docs/reference/protocol.md describes them.
  *
  *	text ─▶ SHA-256 ─▶ verified before? ──────────────────────▶ the times once more ─▶ good
  *	                        └▶ form ▶ key by `kid` ▶ alg ▶ signature ▶ claims ▶ times ┘

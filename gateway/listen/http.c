@@ -233,12 +233,12 @@ static void on_metrics(struct http_connection *connection)
 /* The client may keep it by its tag. */
 static void on_openapi(struct http_connection *connection)
 {
-	int is_known = http_request_has_tag(&connection->request, docs_openapi_tag);
+	int is_known = http_request_has_tag(&connection->request, docs_reference_openapi_tag);
 	char header[EXTRA_SIZE];
 
-	snprintf(header, sizeof(header), "ETag: \"%s\"", docs_openapi_tag);
-	http_connection_reply(connection, is_known ? 304 : 200, HTTP_JSON, header, docs_openapi,
-			      strlen(docs_openapi));
+	snprintf(header, sizeof(header), "ETag: \"%s\"", docs_reference_openapi_tag);
+	http_connection_reply(connection, is_known ? 304 : 200, HTTP_JSON, header,
+			      docs_reference_openapi, strlen(docs_reference_openapi));
 }
 
 /* A path beside those of the operations. It takes GET and HEAD. */

@@ -1,7 +1,7 @@
 /*
- * The operations over HTTP (docs/protocol.md, "HTTP"), and /healthz, /readyz and /metrics. Once the
- * intake is stopped, requests on open connections are answered unavailable. Belongs to one event
- * loop.
+ * The operations over HTTP (docs/reference/protocol.md, "HTTP"), and /healthz, /readyz and
+ * /metrics. Once the intake is stopped, requests on open connections are answered unavailable.
+ * Belongs to one event loop.
  */
 #pragma once
 

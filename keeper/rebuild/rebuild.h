@@ -1,7 +1,7 @@
 /*
  * Fills a coupon in Redis from PostgreSQL, under a new generation, without draining: receives in
- * flight are counted, and settle as usual. docs/lifecycle.md describes the state after a failure at
- * each step. The keeper's thread.
+ * flight are counted, and settle as usual. docs/about/lifecycle.md describes the state after a
+ * failure at each step. The keeper's thread.
  */
 #pragma once
 

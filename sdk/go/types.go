@@ -249,8 +249,8 @@ type Event struct {
 	RequestID   string    `json:"requestid"`
 }
 
-// EventData has the members that docs/events.md names for the type of the event; the others are
-// zero. Changes has each term that changed, before and after.
+// EventData has the members that docs/guides/events.md names for the type of the event; the others
+// are zero. Changes has each term that changed, before and after.
 type EventData struct {
 	Coupon     string          `json:"coupon"`
 	User       string          `json:"user"`

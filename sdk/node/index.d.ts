@@ -254,7 +254,8 @@ export class Unknown extends CouponError {
 }
 export class BadSignature extends CouponError {}
 
-/** `source` and `id` together are the same in each copy. docs/events.md has the data by `type`. */
+/** `source` and `id` together are the same in each copy. docs/guides/events.md has the data by
+ * `type`. */
 export interface CouponEvent {
   id: string;
   source: string;

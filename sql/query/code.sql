@@ -1,4 +1,4 @@
--- Exchange codes; see docs/codes.md.
+-- Exchange codes; see docs/guides/codes.md.
 
 -- code_catalogue: The sets of codes with their spaces, those of the space that was made first
 -- first. Of a word its text; NULL: it is not stored yet.

@@ -1,4 +1,5 @@
--- Events, and the webhooks to which they are sent; see docs/events.md and docs/webhooks.md.
+-- Events, and the webhooks to which they are sent; see docs/guides/events.md and
+-- docs/guides/webhooks.md.
 
 -- event_log_lag: What waits in the event log: rows, events, the age of the oldest in ms, and its
 -- size on disk; and the relays of workers that are connected, of which one publishes. A role sees

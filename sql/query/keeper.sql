@@ -1,4 +1,4 @@
--- What the keeper reads and writes, but for rebuilds. `fence`: see docs/lifecycle.md.
+-- What the keeper reads and writes, but for rebuilds. `fence`: see docs/about/lifecycle.md.
 
 -- coupon_ended_set: Closes a coupon whose end has passed, unless its terms have changed since the
 -- keeper read them. Closing is final and Redis' clock may be wrong, so PostgreSQL's clock is

@@ -1,4 +1,4 @@
--- API keys; see docs/operations.md.
+-- API keys; see docs/guides/security.md.
 
 -- key_create: Creates a key. Returns the number of this change; NULL: there are too many.
 -- $1 id, $2 name, $3 roles, $4 coupons (NULL: every one), $5 budgets (NULL: every one, with

@@ -1,4 +1,4 @@
--- Locks in PostgreSQL; see docs/locks.md.
+-- Locks in PostgreSQL; see docs/reference/locks.md.
 
 -- lock_fence: The fence of the lock that was just taken.
 SELECT lock_fence() AS fence

@@ -1,7 +1,7 @@
--- What couponctl migrate has applied; see docs/hacking.md.
+-- What couponctl migrate has applied; see docs/about/hacking.md.
 
--- function_init: The table of applied function files: see docs/hacking.md. Run by the owner of the
--- database.
+-- function_init: The table of applied function files: see docs/about/hacking.md. Run by the owner
+-- of the database.
 CREATE TABLE IF NOT EXISTS schema_function (
 	name       text PRIMARY KEY, -- of the file in sql/function/
 	version    int NOT NULL CHECK (version > 0),

@@ -1,4 +1,4 @@
--- Rebuilds of coupons in Redis; see docs/lifecycle.md.
+-- Rebuilds of coupons in Redis; see docs/about/lifecycle.md.
 
 -- rebuild_answer: Records the result of a requested rebuild. No row: another keeper was elected.
 -- $1 coupon, $2 number of the request (rebuild_asked as it was read), $3 result,

@@ -1,4 +1,4 @@
--- couponctl recover; see docs/lifecycle.md.
+-- couponctl recover; see docs/about/lifecycle.md.
 
 -- recover_begin: Returns the generation in which the receives of a coupon are to be settled; NULL:
 -- PostgreSQL does not have the coupon.

@@ -1,4 +1,4 @@
--- Exchange codes; see docs/codes.md.
+-- Exchange codes; see docs/guides/codes.md.
 
 -- Which keys have made codes. The keys are in a file, never here: by its fingerprint a file with
 -- other keys is refused.
@@ -93,9 +93,9 @@ CREATE UNIQUE INDEX code_text ON code (text) WHERE text IS NOT NULL;
 -- Loading a coupon reads these.
 CREATE INDEX code_revoked ON code (set_id, revocation_num) WHERE revocation_num > 0;
 
--- Revocations have numbers, by which Redis is compared with PostgreSQL; see docs/lifecycle.md.
--- What was accepted before a revocation: the receives of lower generations, and of this one those
--- with a number up to `seq`; NULL: all of them.
+-- Revocations have numbers, by which Redis is compared with PostgreSQL; see
+-- docs/about/lifecycle.md. What was accepted before a revocation: the receives of lower
+-- generations, and of this one those with a number up to `seq`; NULL: all of them.
 CREATE TABLE code_revocation (
 	coupon_id  bigint NOT NULL,
 	num        bigint NOT NULL CHECK (num > 0),

@@ -1,4 +1,4 @@
--- Events: what happens to receives and campaigns, for other systems; see docs/events.md.
+-- Events: what happens to receives and campaigns, for other systems; see docs/guides/events.md.
 
 -- Events that are not published yet: a row is events of one type of one transaction. Its id is
 -- taken while the transaction holds the locks of all its coupons. So the ids of the rows of a
@@ -21,7 +21,7 @@ CREATE TABLE event_log (
 	key           text[],                       -- '' is none
 	at_ms         bigint[],                     -- when it was accepted
 	reason        text[],                       -- of a rejection
-	trace         text[],                       -- '' is none: docs/events.md, `traceparent`
+	trace         text[],                       -- '' is none: see docs/guides/events.md
 	-- How long the issued receives of a coupon are valid: those of one time of acceptance, or
 	-- (0) of any. From then on (0: from the receive); for so many days (0: not told in days),
 	-- or until then (0: no end).

@@ -32,7 +32,7 @@ CREATE TABLE recovery (
 );
 
 -- The gateway processes that there are, or may be: after a restart of Redis the keeper waits until
--- each of them has reported what it has seen; see docs/lifecycle.md.
+-- each of them has reported what it has seen; see docs/about/lifecycle.md.
 CREATE TABLE gateway (
 	id      uuid PRIMARY KEY,
 	place   text NOT NULL CHECK (length(place) <= 1024),

@@ -1,4 +1,4 @@
--- API keys: who may ask the gateways for what; see docs/operations.md. All changes are made by
+-- API keys: who may ask the gateways for what; see docs/guides/security.md. All changes are made by
 -- functions, which number them.
 
 -- The secret of a key is not stored, only the SHA-256 of its whole text: 256 random bits need no

@@ -1,4 +1,4 @@
--- Webhooks: endpoints of others to which events are sent; see docs/webhooks.md.
+-- Webhooks: endpoints of others to which events are sent; see docs/guides/webhooks.md.
 
 -- No foreign key to coupon: coupons are never deleted.
 CREATE TABLE webhook (

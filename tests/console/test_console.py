@@ -22,7 +22,7 @@ from stack import has_tls, url_of, wait_until
 from webhooks import ALLOWED
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium: make test-console")
-PICTURES = os.environ.get("CONSOLE_PICTURES")  # the folder for those of docs/console.md
+PICTURES = os.environ.get("CONSOLE_PICTURES")  # the folder for those of docs/guides/console.md
 HOSTILE = "<img src=x onerror=alert(1)>"
 HOSTILE_USER = "<script>alert(1)</script>"
 # Each with what is to be read there.

@@ -1,6 +1,6 @@
 """The alerts of deploy/prometheus: each fires when its expression has held for its time and not
-before, none fires while all is well, and each has a part of docs/runbook.md. tests/alerts causes
-each of them on a real stack."""
+before, none fires while all is well, and each has a part of docs/guides/runbook.md. tests/alerts
+causes each of them on a real stack."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from test_docs import anchors, text
 
 FOLDER = ROOT / "deploy/prometheus"
 RULES = FOLDER / "couponmq.rules.yml"
-RUNBOOK = ROOT / "docs/runbook.md"
+RUNBOOK = ROOT / "docs/guides/runbook.md"
 STEP_S, STEPS = 30, 40
 RATE_S = 360  # until a rate over five minutes is what it stays
 UNITS = {"s": 1, "m": 60, "h": 3600}

@@ -1,5 +1,5 @@
-"""docs/asyncapi.json by itself: its structure is that of AsyncAPI 3, and it has what the programs
-have. That the programs publish what it says: tests/e2e/test_e2e_events.py."""
+"""docs/reference/asyncapi.json by itself: its structure is that of AsyncAPI 3, and it has what the
+programs have. That the programs publish what it says: tests/e2e/test_e2e_events.py."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The tables of docs/capacity.md follow from the figures that `make bench` has written."""
+"""The tables of docs/about/capacity.md follow from the figures that `make bench` has written."""
 
 import sys
 

@@ -167,7 +167,7 @@ def test_metrics_has_what_a_worker_gives(stack):
 
 
 def test_metrics_has_the_counters_of_the_log():
-    page = text("docs/metrics.md")
+    page = text("docs/reference/metrics.md")
     assert [
         name for _, name, _ in entries("worker/metric_table.h", "STAT") if f"`{name}`" not in page
     ] == []
@@ -175,9 +175,8 @@ def test_metrics_has_the_counters_of_the_log():
 
 def test_protocol_has_every_answer():
     wanted = [(code, status, http, meaning) for _, code, status, http, meaning in answers()]
-    documented = {
-        row[0]: row for row in table_rows("docs/protocol.md") if len(row) == 4 and row[0].isdigit()
-    }
+    rows = table_rows("docs/reference/errors.md")
+    documented = {row[0]: row for row in rows if len(row) == 4 and row[0].isdigit()}
     assert sorted(documented, key=int) == [code for code, *_ in wanted]
     for code, status, http, meaning in wanted:
         assert status in re.findall(r"\w+", documented[code][1]) and documented[code][2:] == [
@@ -197,12 +196,13 @@ def answers():
 
 
 def test_protocol_has_every_operation():
-    page = text("docs/protocol.md")
+    page = text("docs/reference/protocol.md")
     (section,) = re.findall(r"^## Operations$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^### (.*)$", section, re.MULTILINE)
     described = {name.strip() for heading in headings for name in heading.split(",")}
     operations = {name for _, name, *_ in entries("gateway/listen/op_table.h", "OP")}
     assert described == operations
+    page += text("docs/reference/http.md")
     over_http = operations - {"auth"}  # a header there
     assert [name for name in over_http if f"/v1/{name}" not in page] == []
 
@@ -211,7 +211,7 @@ def log_events_documented():
     """The names at the head of each bullet."""
     return {
         name
-        for bullet in bullets(text("docs/logs.md"))
+        for bullet in bullets(text("docs/reference/logs.md"))
         for name in re.findall(r"`(\w+)`", bullet.split(": ")[0])
     }
 
@@ -246,7 +246,9 @@ def test_exit_statuses_have_one_meaning():
     meanings = re.findall(r'EXIT\(\w+, (\d+),\s*"([^"]*)"\)', table)
     assert [int(number) for number, _ in meanings] == list(range(len(meanings))) and meanings
     (manual,) = re.findall(
-        r"^\| exit status \| meaning \|\n.*\n((?:\|.*\n)+)", text("docs/couponctl.md"), re.MULTILINE
+        r"^\| exit status \| meaning \|\n.*\n((?:\|.*\n)+)",
+        text("docs/reference/couponctl.md"),
+        re.MULTILINE,
     )
     assert re.findall(r"^\| (\d+) \| (.*) \|$", manual, re.MULTILINE) == meanings
     assert (
@@ -279,7 +281,7 @@ def test_couponctl_has_every_finding_of_an_audit():
     table = text("ctl/audit/finding_table.h")
     found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d+)"\)$', table, re.MULTILINE)
     assert len(found) == table.count("\nFINDING(") > 0
-    rows = {row[0]: row for row in table_rows("docs/couponctl.md") if len(row) == 3}
+    rows = {row[0]: row for row in table_rows("docs/reference/couponctl.md") if len(row) == 3}
     documented = {kind: (rows[kind][1], bool(rows[kind][2])) for kind, _ in found if kind in rows}
     assert documented == {kind: (promise, True) for kind, promise in found}
 
@@ -299,7 +301,7 @@ def test_no_link_is_dead(page):
 
 def crash_points():
     """The crash points of lifecycle.md: (heading, {label: text}) of each section of level 4."""
-    page = text("docs/lifecycle.md").partition("\n## Crash points\n")[2]
+    page = text("docs/about/lifecycle.md").partition("\n## Crash points\n")[2]
     found = []
     for section in re.split(r"^#### ", page, flags=re.MULTILINE)[1:]:
         heading, _, body = section.partition("\n")
@@ -374,7 +376,7 @@ def test_every_test_and_file_that_is_named_exists(page):
 def test_the_readme_shows_the_figures():
     """The README has the figures that `make bench` has written."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (ROOT / "docs/figures.txt").read_text(encoding="utf-8") in readme
+    assert (ROOT / "docs/about/figures.txt").read_text(encoding="utf-8") in readme
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -386,7 +388,7 @@ def test_no_line_is_wider_than_100_columns(page):
 
 
 def test_security_names_tests_that_there_are():
-    page = text("docs/security.md")
+    page = text("docs/guides/security.md")
     wanted = set(re.findall(r"`(test_\w+)`", page))
     there = {
         name

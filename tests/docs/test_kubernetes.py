@@ -238,7 +238,7 @@ def test_ports_are_those_of_the_listeners(objects):
 
 
 def test_a_gateway_has_memory_for_its_limits(objects):
-    """docs/operations.md, "Memory": a fifth is left for the kernel's buffers."""
+    """docs/guides/scale.md, "Memory": a fifth is left for the kernel's buffers."""
     ((_, _, container),) = (each for each in workloads(objects) if each[0] == "coupon-gateway")
     connections, buffers, inflight, processes = (
         number(objects, container, name)
@@ -261,7 +261,7 @@ def test_a_program_that_hangs_is_killed_soon(objects):
 
 
 def test_a_program_may_take_its_longest_time_to_stop(objects):
-    """docs/operations.md, "As a systemd service"."""
+    """docs/guides/deploy.md, "As a systemd service"."""
     longest = {
         "coupon-gateway": lambda get: get("COUPON_DRAIN_S") + get("COUPON_STOP_WAIT_S") + 13,
         "coupon-worker": lambda get: 8 + 120,
@@ -301,7 +301,7 @@ def test_what_selects_pods_finds_them(objects):
 
 def test_the_page_makes_every_secret():
     """With its keys, by kubectl create."""
-    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs/guides/kubernetes.md").read_text(encoding="utf-8").replace("\\\n", " ")
     made = {}
     for kind, name, rest in re.findall(
         r"kubectl create (secret generic|configmap) ([\w-]+)(.*)", page

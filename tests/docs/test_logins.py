@@ -1,5 +1,5 @@
-"""The rights of the logins in deploy/ and docs/operations.md, compared with each other and with
-what the scripts of the programs call."""
+"""The rights of the logins in deploy/ and docs/guides/security.md, compared with each other and
+with what the scripts of the programs call."""
 
 import json
 import re
@@ -86,12 +86,12 @@ def test_the_permissions_in_rabbitmq_are_those_in_the_docs():
     }
     told = re.findall(
         r"rabbitmqctl set_permissions -p / (couponmq_\w+)\s+(?:\\\s+)?'(.*?)'\s+'(.*?)'\s+'(.*?)'",
-        (ROOT / "docs/operations.md").read_text(),
+        (ROOT / "docs/guides/security.md").read_text(),
     )
     assert len(told) == 3 and set(told) == rights
 
 
-# ---- the table of rights in docs/operations.md
+# ---- the table of rights in docs/guides/security.md
 
 
 def rows_of(first, words):
@@ -152,4 +152,4 @@ def test_the_manual_has_the_table_of_rights(table):
     assert {f"`{program}`" in wanted for program in PROGRAMS} == {True}
     assert len(wanted.splitlines()) > 8
     print(wanted)
-    assert f"\n{wanted}\n" in (ROOT / "docs/operations.md").read_text()
+    assert f"\n{wanted}\n" in (ROOT / "docs/guides/security.md").read_text()

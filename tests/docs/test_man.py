@@ -95,7 +95,7 @@ def test_pages_have_the_tables_and_the_documents(pages):
     assert "The keeper writes a row every second" in plain(pages["couponctl-show.1"])
     gateway = plain(pages["coupon-gateway.8"])
     assert "--drain-s, COUPON_DRAIN_S" in gateway and "from 0 to 600" in gateway
-    assert "Longer than the balancer takes to notice" in gateway  # a note of docs/config.md
+    assert "Longer than the balancer takes to notice" in gateway  # a note of config.md
     assert "couponctl.conf" in plain(pages["couponctl.1"])
 
 

@@ -1,5 +1,5 @@
 """The mutants of tests/mutants can still be made, name tests that there are, and stand in
-docs/hacking.md."""
+docs/about/hacking.md."""
 
 import re
 import sys
@@ -36,4 +36,4 @@ def test_each_promise_has_some():
 
 def test_docs_have_the_table():
     """tests/mutants/run.py --table prints it."""
-    assert table() in (ROOT / "docs/hacking.md").read_text(encoding="utf-8")
+    assert table() in (ROOT / "docs/about/hacking.md").read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
-"""docs/openapi.json is an OpenAPI 3.1 file without gaps, and has what the tables of the code have.
-tests/e2e/test_e2e_openapi.py compares it with a running gateway."""
+"""docs/reference/openapi.json is an OpenAPI 3.1 file without gaps, and has what the tables of the
+code have. tests/e2e/test_e2e_openapi.py compares it with a running gateway."""
 
 import json
 import re

@@ -1,6 +1,5 @@
-"""The source tree: the list of folders in docs/hacking.md, the purpose of each file, what each part
-includes, and no circles.
-"""
+"""The source tree: the list of folders in docs/about/hacking.md, the purpose of each file, what
+each part includes, and no circles. """
 
 import re
 import subprocess
@@ -10,7 +9,7 @@ from stack import FOLDERS, ROOT
 
 
 def section():
-    page = (ROOT / "docs/hacking.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/about/hacking.md").read_text(encoding="utf-8")
     return page.partition("\n## Source tree\n")[2].partition("\n## ")[0]
 
 

@@ -1,5 +1,5 @@
 """Every route with everything that can be presented: one table of who may do what, over HTTP and
-lines. A route that docs/openapi.json has and the table does not fails, too."""
+lines. A route that docs/reference/openapi.json has and the table does not fails, too."""
 
 import base64
 import hashlib

@@ -191,8 +191,9 @@ def test_one_that_is_cut_off_is_not_preferred(stack, gateway_make, tmp_path, mak
 
 
 class Caller(threading.Thread):
-    """A client by docs/protocol.md: each request has a key, with which it is sent again, over a new
-    connection, when its answer is lost, or is none. It counts how often each was sent."""
+    """A client by docs/reference/protocol.md: each request has a key, with which it is sent again,
+    over a new connection, when its answer is lost, or is none. It counts how often each was
+    sent."""
 
     def __init__(self, pair, coupon, number):
         super().__init__(daemon=True)

@@ -1,5 +1,5 @@
 """Events: each is published at least once, in the order of the commits of its coupon, whatever
-dies; what a subscriber gets is what docs/asyncapi.json says."""
+dies; what a subscriber gets is what docs/reference/asyncapi.json says."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The operations over HTTP, as docs/protocol.md defines them."""
+"""The operations over HTTP, as docs/reference/protocol.md defines them."""
 
 import gzip
 import json

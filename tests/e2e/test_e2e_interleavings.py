@@ -1,5 +1,5 @@
-"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/lifecycle.md lists where
-the others are tested."""
+"""Exact orders of events between workers, PostgreSQL and RabbitMQ. docs/about/lifecycle.md lists
+where the others are tested."""
 
 import contextlib
 import json

@@ -60,8 +60,8 @@ def admin_get(admin, path, key):
 
 
 def test_nothing_is_refused_to_a_program(rough, rough_redis):
-    """Each program does its work with the rights in the table of docs/operations.md, before a Redis
-    without CONFIG, and no service has to refuse anything else."""
+    """Each program does its work with the rights in the table of docs/guides/security.md, before a
+    Redis without CONFIG, and no service has to refuse anything else."""
     begin = {name: len(rough.log(name)) for name in ("rabbitmq", "postgres")}
     for program in ("gateway", "operator"):
         rough_redis.execute_command("ACL", "SETUSER", f"couponmq_{program}", "-config")
@@ -363,8 +363,9 @@ def test_what_the_programs_may_do_in_rabbitmq(stack, gateway):
 
 @pytest.fixture
 def subscriber_make(stack):
-    """subscriber_make(): the name of a user that was made as docs/events.md says, and its url."""
-    text = (ROOT / "docs/events.md").read_text()
+    """subscriber_make(): the name of a user that was made as docs/guides/events.md says, and its
+    url."""
+    text = (ROOT / "docs/guides/events.md").read_text()
     commands = re.findall(r"^ *rabbitmqctl (.*)$", text, re.MULTILINE)
     assert [command.split()[0] for command in commands] == [
         "add_user",

@@ -1,5 +1,5 @@
-"""docs/openapi.json against a running gateway: every answer is one that the file lists, with a body
-of its schema, and the gateway accepts exactly those requests that the file allows."""
+"""docs/reference/openapi.json against a running gateway: every answer is one that the file lists,
+with a body of its schema, and the gateway accepts exactly those requests that the file allows."""
 
 import http.client
 import json

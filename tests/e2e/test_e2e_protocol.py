@@ -1,4 +1,5 @@
-"""The members of requests, as docs/protocol.md defines them: what is taken, and what is refused."""
+"""The members of requests, as docs/reference/protocol.md defines them: what is taken, and what is
+refused."""
 
 import json
 

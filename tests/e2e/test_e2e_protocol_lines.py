@@ -1,4 +1,4 @@
-"""Lines and connections of the socket, as docs/protocol.md defines them."""
+"""Lines and connections of the socket, as docs/reference/protocol.md defines them."""
 
 import concurrent.futures
 import contextlib

@@ -377,7 +377,7 @@ def test_a_store_elsewhere_without_tls_is_warned_about(
             assert secret not in process.log() and secret not in " ".join(warnings)
 
 
-# stunnel, as docs/operations.md has it
+# stunnel, as docs/guides/security.md has it
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def stunnel(tls_stores, tmp_path):
     program = next(filter(None, map(shutil.which, STUNNELS)), None)
     if not program:
         pytest.skip("stunnel4 is not installed: scripts/packages.sh test installs it")
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/security.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```\n(\[redis\]\n.*?)```", page, re.DOTALL)
     port = port_free()
     for old, new in (

@@ -55,9 +55,9 @@ def descriptions(stack, tmp_path_factory):
     finally:
         admin.end()
     return {
-        "gateway": ROOT / "docs/openapi.json",
+        "gateway": ROOT / "docs/reference/openapi.json",
         "admin": folder / "admin.json",
-        "events": ROOT / "docs/asyncapi.json",
+        "events": ROOT / "docs/reference/asyncapi.json",
     }
 
 

@@ -68,7 +68,8 @@ def arguments_read():
 
 
 def table():
-    """As docs/hacking.md has it: the promise, what is taken away and where, and who notices."""
+    """As docs/about/hacking.md has it: the promise, what is taken away and where, and who
+    notices."""
     rows = []
     for one in MUTANTS:
         tests = ", ".join(f"`{test.rpartition('::')[2]}`" for test in one.tests)

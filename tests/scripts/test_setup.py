@@ -257,8 +257,8 @@ def test_valkey_in_the_place_of_redis(bare):
         assert refused.returncode == 1
         assert "not installed on this machine: redis-server. " in refused.stderr
         assert "Valkey is installed: setup does not configure it. " in refused.stderr
-        (section,) = re.findall('docs/operations.md says under "(.*?)"', refused.stderr)
-        assert f"\n## {section}\n" in (ROOT / "docs/operations.md").read_text("utf-8")
+        (section,) = re.findall('docs/guides/deploy.md says under "(.*?)"', refused.stderr)
+        assert f"\n## {section}\n" in (ROOT / "docs/guides/deploy.md").read_text("utf-8")
         assert "--redis-url redis://" in refused.stderr
     finally:
         bare.out("umount", "/usr/bin/redis-server")

@@ -90,7 +90,7 @@ def test_systemd_names_what_is_wrong(root, unit):
 
 
 def documented_exposures():
-    text = " ".join((ROOT / "docs/operations.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "docs/guides/deploy.md").read_text("utf-8").split())
     found = re.search(
         r"exposure of ([\d.]+) for gateway and worker, and of ([\d.]+) for admin", text
     )

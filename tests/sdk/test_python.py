@@ -41,14 +41,16 @@ from couponmq.wire import Broken, Reply, reply_read  # noqa: E402
 
 DEAD = "127.0.0.2"  # where nobody answers
 LONG_S = 60  # generous: only what never comes takes so long
-OPENAPI = json.loads((ROOT / "docs/openapi.json").read_text("utf-8"))
+OPENAPI = json.loads((ROOT / "docs/reference/openapi.json").read_text("utf-8"))
 
 
-# The answers of docs/protocol.md: the status of each code
+# The answers of docs/reference/errors.md: the status of each code
 ANSWERS = {
     int(code): statuses.split("`")[1]
     for code, statuses in re.findall(
-        r"^\| (\d+) \| (`.*?) \| \d{3} \|", (ROOT / "docs/protocol.md").read_text("utf-8"), re.M
+        r"^\| (\d+) \| (`.*?) \| \d{3} \|",
+        (ROOT / "docs/reference/errors.md").read_text("utf-8"),
+        re.M,
     )
 }
 

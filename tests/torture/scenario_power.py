@@ -1,6 +1,6 @@
 """Power cuts: of the machine of a store, of several at once, of all with the programs. What the
 disks were not told to flush is gone, or a part of it (tests/power/disk.py). Nothing that a
-client was told may be lost: the settings are those of docs/operations.md."""
+client was told may be lost: the settings are those of docs/guides/deploy.md."""
 
 from disk import Machine, NoDisk, power_cut
 from services import say

@@ -17,7 +17,8 @@ PARTLY = {**REDIS_LOSES, "answers": (*REDIS_LOSES["answers"], "stock too low")}
 
 
 def rebuild_all(rig):
-    """As docs/operations.md has it: whatever of a coupon was lost without the rest, comes back."""
+    """As docs/guides/backup.md has it: whatever of a coupon was lost without the rest, comes
+    back."""
     for campaign in rig.load.campaigns:
         rig.stack.ctl("rebuild", campaign.coupon)
 
@@ -111,7 +112,7 @@ def redis_log_truncated(rig, chance):
 @scenario(**REDIS_LOSES)
 def redis_log_flipped(rig, chance):
     """Redis killed, and a byte of its log flipped: it refuses to start and says why. The operator
-    repairs the log by redis-check-aof, as docs/operations.md has it."""
+    repairs the log by redis-check-aof, as docs/guides/backup.md has it."""
     rig.wait_answers(chance.randint(50, 300))
     rig.stack.kill9("redis")
     log = log_files(rig)[-1]

@@ -1,4 +1,5 @@
-"""An artificial next version's programs beside this tree's, in the order of docs/operations.md."""
+"""An artificial next version's programs beside this tree's, in the order of
+docs/guides/upgrade.md."""
 
 import os
 import subprocess
@@ -98,9 +99,9 @@ def upgrade_and_back(rig, chance):
 
 @scenario(beside=False, prepare=present_start, **GATEWAY_STARTS)
 def upgrade_gateways_first(rig, _chance):
-    """The order of docs/operations.md is not kept: workers of this version cannot read the packed
-    messages of the next one's gateways. Those are dead-lettered, and requeued when the workers are
-    of the next version, too."""
+    """The order of docs/guides/upgrade.md is not kept: workers of this version cannot read the
+    packed messages of the next one's gateways. Those are dead-lettered, and requeued when the
+    workers are of the next version, too."""
     migrate(rig.stack, rig.next)
     say("gateways")
     exchange(rig, rig.gateways, rig.next)

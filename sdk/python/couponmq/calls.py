@@ -20,7 +20,7 @@ from couponmq.wire import BUSY, RATE_LIMITED, UNKNOWN, Gateway, Reply, reply_rea
 T = TypeVar("T", bound=values.Answer)
 Id = str | int  # names a coupon, or a user
 Receives = str | Sequence[str] | None
-Members = dict[str, Any]  # what docs/protocol.md says of a request; deadline_s, too
+Members = dict[str, Any]  # what docs/reference/protocol.md says of a request; deadline_s, too
 
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
 
