@@ -3,8 +3,9 @@ bench`.
 
 Starts the stack of scripts/bench.sh, which also sets the environment. Every load is checked: the
 receives that were answered as accepted must be in PostgreSQL, or this program ends with status 1. A
-run of everything writes the table to docs/about/figures.txt, which README.md shows; one with
-`capacity` writes docs/about/capacity.json and the tables of docs/about/capacity.md.
+run of everything writes the table to docs/about/figures.txt: docs/about/performance.md shows it,
+and README.md some of its figures. One with `capacity` writes docs/about/capacity.json and the
+tables of docs/about/capacity.md.
 """
 
 import json

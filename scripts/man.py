@@ -30,7 +30,7 @@ SERVICES = {
     "coupon-admin": [("docs/reference/admin.md", "Authentication and authorization")],
 }
 OVERVIEW = [
-    ("README.md", "Data flow"),
+    ("docs/about/how-it-works.md", "Data flow"),
     ("docs/guides/deploy.md", "Processes"),
     ("docs/reference/config.md", "Configuration"),
     ("docs/reference/config.md", "Files of settings"),
@@ -198,6 +198,8 @@ class Page:
         for block in blocks(text):
             first = block[0]
             item = re.match(r"(- |\d+\. )", first)
+            if first.startswith("!["):
+                continue  # a picture
             if first.startswith(FENCE):
                 if first != f"{FENCE}mermaid":
                     self.literal(block[1:-1])

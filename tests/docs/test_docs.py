@@ -373,10 +373,75 @@ def test_every_test_and_file_that_is_named_exists(page):
     assert missing == []
 
 
-def test_the_readme_shows_the_figures():
-    """The README has the figures that `make bench` has written."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert (ROOT / "docs/about/figures.txt").read_text(encoding="utf-8") in readme
+FIGURES = "docs/about/figures.txt"  # that `make bench` has written
+NUMBER = r"\d[\d,]*(?:\.\d+)?"
+
+
+def figures_of(*labels):
+    """The numbers in a line of the figures: the first that begins with the last label, below the
+    first that begins with the one before, and so on."""
+    below = text(FIGURES)
+    for label in labels:
+        below = "\n" + below.partition("\n")[2]
+        found = re.search(rf"\n *{re.escape(label)}(.*)", below)
+        assert found, f"{FIGURES} has no line {labels}"
+        below = below[found.start() + 1 :]
+    value = re.search(rf"  ({NUMBER}(?: / {NUMBER})*) ", found[1])
+    return value[1].split(" / ")
+
+
+def test_the_readme_shows_figures_of_the_benchmark():
+    section = text("README.md").partition("\n## Figures\n")[2].partition("\n## ")[0]
+    calm, ten = figures_of("lines: peak in time"), figures_of("lines: peak in time", "10 x")
+    tls = figures_of("lines, TLS: peak in time")
+    ten_tls = figures_of("lines, TLS: peak in time", "10 x")
+    accepted, issued = (figures_of(f"1,000/s, ack={ack}: p50") for ack in ("accepted", "issued"))
+    assert re.findall(r"^\|[^|]*\| (\d[^|]*) \|$", section, re.MULTILINE) == [
+        f"{calm[0]} /s",
+        f"{tls[0]} /s",
+        f"{ten[2]} / {ten_tls[2]} /s",
+        f"{figures_of('64 connections without pipelining')[1]} /s",
+        f"{accepted[1]} / {issued[1]} ms",
+        f"{figures_of('end to end, to the last committed row')[0]} /s",
+    ]
+    told = " ".join(section.split())
+    assert f"of {ten[0]} users a second it could start {ten[1]}" in told
+    date, machine = text(FIGURES).splitlines()[:2]
+    assert date.partition(",")[0] in told and machine in told
+
+
+def test_the_readme_shows_figures_of_the_comparison():
+    told, compared = " ".join(text("README.md").split()), text("docs/about/compare.md")
+    function, combiner, couponmq = (
+        re.search(rf"^\| {way} [^|]*\| +({NUMBER}) ", compared, re.MULTILINE)[1]
+        for way in ("4c", "11", "10b")
+    )
+    assert f"committed {function} a second of one item" in told
+    assert f"committed {combiner}, couponmq {couponmq}." in told
+
+
+def test_the_readme_has_no_number_of_its_own():
+    """Each from 1,000 on is one of the benchmark or of the comparison."""
+    prose = re.sub(r"^```.*?^```$", "", text("README.md"), flags=re.MULTILINE | re.DOTALL)
+    known = text(FIGURES) + text("docs/about/compare.md")
+    assert set(re.findall(r"\d+(?:,\d{3})+", prose)) <= set(re.findall(NUMBER, known))
+
+
+def test_performance_shows_all_figures():
+    assert f"```\n{text(FIGURES)}```\n" in text("docs/about/performance.md")
+
+
+def test_the_readme_is_short_and_leads_to_each_page():
+    assert len(text("README.md").splitlines()) <= 200
+    seen, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page.suffix != ".md" or page in seen:
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", page.read_text(encoding="utf-8"))
+        left += [(page.parent / link).resolve() for link in links if ":" not in link]
+    assert [str(page) for page in PAGES if page not in seen] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

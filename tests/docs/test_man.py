@@ -97,6 +97,10 @@ def test_pages_have_the_tables_and_the_documents(pages):
     assert "--drain-s, COUPON_DRAIN_S" in gateway and "from 0 to 600" in gateway
     assert "Longer than the balancer takes to notice" in gateway  # a note of config.md
     assert "couponctl.conf" in plain(pages["couponctl.1"])
+    overview = plain(pages["couponmq.7"])
+    assert "One Lua script in Redis decides many requests" in overview
+    assert "sends each message to RabbitMQ until it is confirmed" in overview
+    assert "now.png" not in overview
 
 
 def test_pages_are_the_same_bytes_each_time(pages, tmp_path):

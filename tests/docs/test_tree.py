@@ -50,12 +50,6 @@ def test_every_folder_is_listed_once():
     assert [folder for folder in listed if not (ROOT / folder).is_dir()] == []
 
 
-def test_the_readme_lists_each_folder_of_the_root():
-    part = (ROOT / "README.md").read_text("utf-8").partition("\n## Tree and documents\n")[2]
-    listed = re.findall(r"^(\w+)/ ", part.split("```")[1], re.M)
-    assert sorted(listed) == sorted({path.split("/")[0] for path in tree()})
-
-
 def test_every_file_says_what_it_is_for():
     printed = subprocess.run(
         ["scripts/tree.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True

@@ -30,6 +30,13 @@ def test_each_block_of_the_page_is_part_of_a_sample(client):
         assert re.sub(r"^[ \t]+", "", block, flags=re.MULTILINE) in sample, block
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_each_line_of_the_readme_is_one_of_a_sample(client):
+    (block,) = blocks((ROOT / "README.md").read_text("utf-8"), CLIENTS[client])
+    sample = {line.strip() for line in samples(client)[0].splitlines()}
+    assert {line.strip() for line in block.splitlines()} <= sample
+
+
 @pytest.fixture
 def bought(stack, pg, plain_url):
     """Runs a program that is such a sample: it has held, used and given back a coupon."""
