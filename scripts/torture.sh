@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The promises under faults: builds with fault points, then runs tests/torture/run.py. See
-# docs/about/hacking.md.
+# docs/about/testing.md.
 #   SEED=n ONLY=name,name ROUNDS=k SHARDS=k SAN=address RUN_DIR=.run-torture PORT_BASE=16400
 #   LIST=1 only names the scenarios
 #   NIGHT=1 first, from a fresh seed: thousands of random histories of the simulation, the books of

@@ -1,5 +1,5 @@
-"""The mutants of tests/mutants can still be made, name tests that there are, and stand in
-docs/about/hacking.md."""
+"""The mutants of tests/mutants can still be made, have names of their own and tests that exist, and
+each promise has some."""
 
 import re
 import sys
@@ -34,6 +34,11 @@ def test_each_promise_has_some():
     assert {f"P{number}" for number in range(1, 15)} <= promises
 
 
-def test_docs_have_the_table():
-    """tests/mutants/run.py --table prints it."""
-    assert table() in (ROOT / "docs/about/hacking.md").read_text(encoding="utf-8")
+def test_the_table_has_each():
+    """scripts/test.sh counts its bullets."""
+    bullets = re.split(r"^- ", table(), flags=re.MULTILINE)[1:]
+    assert len(bullets) == len(MUTANTS)
+    for mutant, bullet in zip(MUTANTS, bullets):
+        told = " ".join(bullet.split())
+        assert f"{mutant.promise}: " in told and f"(`{mutant.file}`)" in told
+        assert all(f"`{test.rpartition('::')[2]}`" in told for test in mutant.tests)

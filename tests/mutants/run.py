@@ -68,8 +68,7 @@ def arguments_read():
 
 
 def table():
-    """As docs/about/hacking.md has it: the promise, what is taken away and where, and who
-    notices."""
+    """A bullet for each: the promise, what is taken away and where, and the tests that notice."""
     rows = []
     for one in MUTANTS:
         tests = ", ".join(f"`{test.rpartition('::')[2]}`" for test in one.tests)
