@@ -50,36 +50,6 @@ def test_every_folder_is_listed_once():
     assert [folder for folder in listed if not (ROOT / folder).is_dir()] == []
 
 
-def about(page, heading):
-    """A section of a page of docs/about."""
-    whole = (ROOT / "docs/about" / page).read_text(encoding="utf-8")
-    return whole.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-
-
-def test_each_kind_of_tests_is_described():
-    listed = re.findall(r"^- `tests/(\w+)`", about("testing.md", "Kinds of tests"), re.MULTILINE)
-    assert sorted(listed) == sorted({path.split("/")[1] for path in tree() if is_of_a_kind(path)})
-
-
-def is_of_a_kind(path):
-    return path.startswith("tests/") and path.count("/") > 1
-
-
-def test_each_fuzz_target_is_described():
-    rows = re.findall(r"^\| (`.*?) \|", about("testing.md", "Fuzzing"), re.MULTILINE)
-    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    sources = (ROOT / "tests/fuzz").glob("fuzz_*.c")
-    assert sorted(listed) == sorted(path.stem.removeprefix("fuzz_") for path in sources)
-
-
-def test_each_measurement_is_described():
-    rows = re.findall(r"^\| (`.*?) \|", about("hacking.md", "Benchmark"), re.MULTILINE)
-    listed = [name for row in rows for name in re.findall(r"`(\w+\.py)`", row)]
-    bench = (ROOT / "bench").glob("*.py")
-    measures = {path.name for path in bench if "\nMEASURES = (" in path.read_text("utf-8")}
-    assert measures <= set(listed)
-
-
 def test_every_file_says_what_it_is_for():
     printed = subprocess.run(
         ["scripts/tree.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
@@ -150,6 +120,36 @@ def test_no_circle_of_files():
             edges.setdefault(module(path), set()).add(module(included))
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]]
     assert circles(edges) == []
+
+
+def about(page, heading):
+    """A section of a page of docs/about."""
+    whole = (ROOT / "docs/about" / page).read_text(encoding="utf-8")
+    return whole.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_each_kind_of_tests_is_described():
+    listed = re.findall(r"^- `tests/(\w+)`", about("testing.md", "Kinds of tests"), re.MULTILINE)
+    assert sorted(listed) == sorted({path.split("/")[1] for path in tree() if is_of_a_kind(path)})
+
+
+def is_of_a_kind(path):
+    return path.startswith("tests/") and path.count("/") > 1
+
+
+def test_each_fuzz_target_is_described():
+    rows = re.findall(r"^\| (`.*?) \|", about("testing.md", "Fuzzing"), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    sources = (ROOT / "tests/fuzz").glob("fuzz_*.c")
+    assert sorted(listed) == sorted(path.stem.removeprefix("fuzz_") for path in sources)
+
+
+def test_each_measurement_is_described():
+    rows = re.findall(r"^\| (`.*?) \|", about("hacking.md", "Benchmark"), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+\.py)`", row)]
+    bench = (ROOT / "bench").glob("*.py")
+    measures = {path.name for path in bench if "\nMEASURES = (" in path.read_text("utf-8")}
+    assert measures <= set(listed)
 
 
 def test_amounts_are_written_alike():
