@@ -93,6 +93,7 @@ SECONDS = {
     "test_e2e_distribute_failures.py": (13, 0),
     "test_run.py": (0, 12),
     "test_setup.py": (0, 150),
+    "test_tutorial.py": (0, 40),
     "test_sql_recover.py": (0, 11),
     "test_e2e_void.py": (1, 9),
     "test_e2e_lock_command.py": (0, 10),
