@@ -242,7 +242,7 @@ class Report:
         yield ""
         for line in self.lead_lines():
             yield textwrap.fill(line, 100, subsequent_indent="  " if line[:1] == "-" else "")
-        yield "For whoever checks [ways.md](ways.md), which explains the ways: one run of `make compare`."
+        yield "For whoever checks [ways.md](ways.md): the tables of one run of `make compare`."
         yield ""
         yield machine()
         yield ""
