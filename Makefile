@@ -101,8 +101,8 @@ completion: $(PROGRAMS) ## completion of couponctl for bash, in build/completion
 	@scripts/man.py $(BUILD_DIR) completion >$(BUILD_DIR)/completion/couponctl
 
 .PHONY: docs
-docs: ## settings and metrics in docs/reference/, from the tables
-	@scripts/docs.py
+docs: $(PROGRAMS) ## settings, metrics and commands in docs/reference/, from the tables
+	@scripts/docs.py $(BUILD_DIR)
 
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario SHARDS=k NIGHT=1 SAN=address

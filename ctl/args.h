@@ -15,7 +15,7 @@
 #define ARGS_OPTIONS_MAX 32
 /*
  * The exit statuses of all commands: EXIT(name, number, text). Each has one meaning; --help prints
- * the texts, and docs/reference/couponctl.md has them word for word.
+ * the texts, and make docs writes them into docs/reference/couponctl/README.md.
  */
 #define EXITS                                                                                      \
 	EXIT(CTL_DONE, 0, "done; every check passed; the answer's code is 0")                      \

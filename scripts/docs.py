@@ -1,12 +1,21 @@
 #!/usr/bin/env python3
-"""make docs: writes each bullet of a setting in docs/reference/config.md, and of a metric in
-docs/reference/metrics.md, anew from the tables in the code. A bullet stays where it is; for a new
-setting write the head of its bullet, "- **`NAME`**", in the section to which it belongs, for a
-metric "- `couponmq_name`"."""
+"""make docs: writes what the pages of docs/reference/ have from tables.
 
+- Each bullet of a setting in config.md, and of a metric in metrics.md, from the tables in the code.
+  A bullet stays where it is; for a new setting write the head of its bullet, "- **`NAME`**", in the
+  section to which it belongs, for a metric "- `couponmq_name`".
+- Synopsis and options of each command on its page, and the lists in couponctl/README.md, from what
+  the programs print (--help json). They are between two lines, <!-- make docs: NAME --> and
+  <!-- make docs: end -->; for a new command write these two lines below its heading.
+
+    docs.py BUILD_DIR"""
+
+import json
 import re
+import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,13 +91,7 @@ def page_made(name):
         seen.append(found[1])
         if found[1] not in bullets:
             sys.exit(f"docs: {name}: the code has no {found[1]}: remove this bullet")
-        return textwrap.fill(
-            found[1] + bullets[found[1]],
-            100,
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        return filled(found[1] + bullets[found[1]])
 
     text = re.sub(pattern, bullet, (ROOT / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
     missing = bullets.keys() - set(seen)
@@ -97,6 +100,143 @@ def page_made(name):
     return text
 
 
+# ---- commands
+
+COMMANDS = "docs/reference/couponctl"  # a page for each first word of a command
+RUSH = "docs/reference/coupon-rush.md"
+BLOCK = re.compile(r"<!-- make docs: (?!end)(.+) -->\n(?:.*\n)*?<!-- make docs: end -->\n")
+SHARED = ("key", "version", "by", "json")  # options that README.md describes for all pages
+
+
+def tables(build, program):
+    """What the program prints of itself."""
+    told = [Path(build) / program, "--help", "json"]
+    return json.loads(subprocess.run(told, capture_output=True, text=True, check=True).stdout)
+
+
+def walk(commands):
+    for command in commands:
+        yield command
+        yield from walk(command["commands"])
+
+
+def commands_of(ctl):
+    """All commands of couponctl's tables, those below another one after it."""
+    return list(walk(one for group in ctl["groups"] for one in group["commands"]))
+
+
+def filled(text):
+    """A bullet, or a paragraph, of 100 columns."""
+    below = "  " if text.startswith("- ") else ""
+    return textwrap.fill(
+        text, 100, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def ended(text):
+    text = re.sub(r"\s+", " ", text.strip())
+    return text + ("" if text.endswith(".") else ".")
+
+
+def sentence(text):
+    return ended(text)[0].upper() + ended(text)[1:]
+
+
+def commands_table(groups, page):
+    """Rows of commands below the subjects of {subject: commands}, with links from a page."""
+    rows, links = ["| command | what it does |", "| --- | --- |"], [""]
+    for subject, commands in groups.items():
+        rows += [f"| **{subject}** | |"] if subject else []
+        for name, summary in [(one["name"], one["summary"]) for one in commands]:
+            first, _, below = name.partition(" ")
+            target = f"{first}.md" if f"{first}.md" != page else ""
+            rows.append(f"| [{name}] | {summary} |")
+            links.append(f"[{name}]: {target}{'#' + name.replace(' ', '-') if below else ''}")
+    return rows + links
+
+
+def option_named(option):
+    dashes = "" if option["name"].startswith("-") else "--"
+    return f"`{dashes}{option['name']}{' ' + option['value'] if option['value'] else ''}`"
+
+
+def options_told(options):
+    """Bullets of options."""
+    return [filled(f"- {option_named(one)}: {' '.join(one['help'].split())}") for one in options]
+
+
+def synopsis(command):
+    """couponctl show ID --curve [OPTIONS]"""
+    name, _, mode = command["name"].partition(" --")
+    words = ["couponctl", name, command["argument"], mode and f"--{mode}"]
+    words += [command["runs"] and "[OPTIONS]", command["takes_words"] and "-- COMMAND"]
+    return " ".join(word for word in words if word)
+
+
+def command_told(command, shared):
+    """The block of a command: of one that has commands below it, their list."""
+    if command["commands"]:
+        return commands_table({"": command["commands"]}, f"{command['name']}.md")
+    own = [one for one in command["options"] if one not in shared]
+    common = [option_named(one) for one in shared if one in command["options"]]
+    lines = ["```", synopsis(command), "```", "", filled(sentence(command["summary"]))]
+    if own:
+        lines += ["", *options_told(own)]
+    if common:
+        link = "[options of many commands](README.md#options-of-many-commands)"
+        lines += ["", filled(f"Also {', '.join(common)}: {link}.")]
+    return lines
+
+
+def blocks_made(build):
+    """{(page, name): lines}, of all that the programs tell."""
+    ctl, rush = tables(build, "couponctl"), tables(build, "coupon-rush")
+    commands = commands_of(ctl)
+    modes = [mode for command in commands for mode in command["modes"]]
+    told = Counter(json.dumps(one) for command in commands + modes for one in command["options"])
+    most = {}
+    for text, _ in told.most_common():
+        most.setdefault(json.loads(text)["name"], json.loads(text))
+    shared = [most[name] for name in SHARED]
+    groups = {group["subject"]: list(walk(group["commands"])) for group in ctl["groups"]}
+    exits = [f"| {one['status']} | {one['meaning']} |" for one in ctl["exits"]]
+    readme = f"{COMMANDS}/README.md"
+    return {
+        (readme, "commands"): commands_table(groups, "README.md"),
+        (readme, "options of many commands"): options_told(shared),
+        (readme, "exit statuses"): ["| exit status | meaning |", "| --- | --- |", *exits],
+        (RUSH, "coupon-rush"): ["```", "coupon-rush [OPTIONS]", "```", "",
+                                *options_told(rush["options"])],
+        **{
+            (f"{COMMANDS}/{command['name'].split()[0]}.md", command["name"]): command_told(
+                command, shared
+            )
+            for command in commands + modes
+        },
+    }  # fmt: skip
+
+
+def command_pages_made(build):
+    """{page: the text that it should have}."""
+    blocks, pages, seen = blocks_made(build), {}, []
+    for path in [*sorted((ROOT / COMMANDS).glob("*.md")), ROOT / RUSH]:
+        page = str(path.relative_to(ROOT))
+
+        def block(found, page=page):
+            seen.append((page, found[1]))
+            if seen[-1] not in blocks:
+                sys.exit(f"docs: {page}: no program tells {found[1]}: remove this block")
+            lines = "\n".join(blocks[seen[-1]])
+            return f"<!-- make docs: {found[1]} -->\n\n{lines}\n\n<!-- make docs: end -->\n"
+
+        pages[page] = BLOCK.sub(block, path.read_text(encoding="utf-8"))
+    missing = blocks.keys() - set(seen)
+    if missing or len(seen) > len(set(seen)):
+        sys.exit(f"docs: each block once is needed: {sorted(missing) or sorted(seen)}")
+    return pages
+
+
 if __name__ == "__main__":
-    for page in PAGES:
-        (ROOT / page).write_text(page_made(page), encoding="utf-8")
+    for made in [{page: page_made(page) for page in PAGES}, command_pages_made(sys.argv[1])]:
+        for page, text in made.items():
+            (ROOT / page).write_text(text, encoding="utf-8")

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """make man, make completion: writes manual pages to a folder, or the completion of bash to standard
 output, from the tables that the programs print (--help json). Pages also have the text of docs/:
-a section about a command, and the bullets that begin with its name.
+that of a command is in docs/reference/couponctl/, on the page of its first word.
     man.py BUILD_DIR man FOLDER | man.py BUILD_DIR completion"""
 
-import json
 import os
 import re
-import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
 
+from docs import BLOCK, COMMANDS, RUSH, commands_of, ended, sentence, tables
+
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = "```"
 TOOL = "couponctl"
+CTL_README = f"{COMMANDS}/README.md"
 # Sections of the documents on the pages that are not of one command.
 CTL_SECTIONS = ["Rules for all commands", "Amounts", "One request as JSON", "Repeating a command"]
 SERVICES = {
@@ -35,7 +36,6 @@ OVERVIEW = [
     ("docs/reference/config.md", "Configuration"),
     ("docs/reference/config.md", "Files of settings"),
 ]
-SECTION_OF = {"curve": "show"}  # headings that are not the name of their command
 
 
 # ---- documents
@@ -92,40 +92,20 @@ def blocks(text):
     return [block for block in found if block]
 
 
-def names_of_bullet(block):
-    """The commands that a bullet begins with: `codes show CODE` …"""
-    if not block[0].startswith("- `"):
-        return []
-    head = re.match(r"- ((?:`[^`]+`(?:,? and |,? or |, )?)+)", " ".join(map(str.strip, block)))
-    return re.findall(r"`([^`]+)`", head[1]) if head else []
+def page_told(name, without=()):
+    """The page below its first block, without the sections that have these titles."""
+    text, is_in = "", True
+    for level, title, more in sections(document(name)):
+        is_in = is_in if level > 2 else title not in without
+        if is_in:
+            text += more if level == 1 else f"\n### {title}\n{more}"
+    return text[BLOCK.search(text).end() :]
 
 
-def is_of(command, block):
-    return any(re.match(rf"{re.escape(command)}\b(?!-)", name) for name in names_of_bullet(block))
-
-
-def undented(block):
-    """A bullet as a paragraph, and what is below it as bullets."""
-    return "\n".join([block[0][2:], *[line[2:] for line in block[1:]]])
-
-
-def told_of(command, commands):
-    """What docs/reference/couponctl.md has of a command: its section without the bullets that are
-    of commands below it, and otherwise the bullets that begin with its name."""
-    parts = []
-    for _, title, text in sections(document("docs/reference/couponctl.md")):
-        below = [name for name in commands if name.startswith(f"{command} ")]
-        if SECTION_OF.get(title, title) == command and " " not in command:
-            parts.append(
-                "\n\n".join(
-                    "\n".join(block)
-                    for block in blocks(text)
-                    if not any(is_of(name, block) for name in below)
-                )
-            )
-        elif title != command:
-            parts += [undented(block) for block in blocks(text) if is_of(command, block)]
-    return "\n\n".join(parts)
+def told_of(command, names):
+    """What the page of the command's first word has of it."""
+    page = f"{COMMANDS}/{command.split()[0]}.md"
+    return section(page, command) if " " in command else page_told(page, names)
 
 
 # ---- pages
@@ -195,7 +175,7 @@ class Page:
         self.macro(".RE")
 
     def markdown(self, text):
-        for block in blocks(text):
+        for block in blocks(BLOCK.sub("", text)):
             first = block[0]
             item = re.match(r"(- |\d+\. )", first)
             if first.startswith("!["):
@@ -253,26 +233,6 @@ class Page:
         path.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
 
-def ended(text):
-    text = re.sub(r"\s+", " ", text.strip())
-    return text + ("" if text.endswith(".") else ".")
-
-
-def sentence(text):
-    return text.strip()[0].upper() + ended(text)[1:]
-
-
-def tables(program):
-    told = [Path(sys.argv[1]) / program, "--help", "json"]
-    return json.loads(subprocess.run(told, capture_output=True, text=True, check=True).stdout)
-
-
-def walk(commands):
-    for command in commands:
-        yield command
-        yield from walk(command["commands"])
-
-
 def synopsis(page, command):
     """couponctl show ID --curve [OPTIONS]"""
     name, _, mode = command["name"].partition(" --")
@@ -323,7 +283,7 @@ def ctl_page(ctl, names):
     page.paragraph("\\fBcouponctl\\fR \\fB\\-\\-help\\fR [\\fICOMMAND\\fR|settings|exit|json]")
     page.paragraph("\\fBcouponctl\\fR \\fB\\-\\-api\\fR")
     page.heading("description")
-    page.markdown(section("docs/reference/couponctl.md", "couponctl"))
+    page.markdown(section(CTL_README, "couponctl"))
     page.heading("commands")
     for group in ctl["groups"]:
         page.heading(group["subject"], ".SS")
@@ -334,7 +294,7 @@ def ctl_page(ctl, names):
             )
     for title in CTL_SECTIONS:
         page.heading(title)
-        page.markdown(section("docs/reference/couponctl.md", title))
+        page.markdown(section(CTL_README, title))
     page.heading("settings")
     for setting in ctl["settings"]:
         page.setting(setting)
@@ -387,7 +347,7 @@ def rush_page(rush):
     page.text("\\fBcoupon\\-rush\\fR [\\fIOPTIONS\\fR]")
     page.heading("description")
     page.paragraph(inline(rush["summary"]))
-    page.markdown(section("docs/reference/couponctl.md", "coupon-rush"))
+    page.markdown(page_told(RUSH))
     page.heading("options")
     page.options(rush["options"])
     page.heading("settings")
@@ -413,15 +373,15 @@ def man(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    ctl = tables("couponctl")
-    commands = list(walk(command for group in ctl["groups"] for command in group["commands"]))
+    ctl = tables(sys.argv[1], "couponctl")
+    commands = commands_of(ctl)
     names = [command["name"] for command in commands]
     for command in commands:
         command_page(command, names).write(folder)
     ctl_page(ctl, names).write(folder)
     for name in SERVICES:
-        service_page(name, tables(name)).write(folder)
-    rush_page(tables("coupon-rush")).write(folder)
+        service_page(name, tables(sys.argv[1], name)).write(folder)
+    rush_page(tables(sys.argv[1], "coupon-rush")).write(folder)
     overview_page().write(folder)
     print(f"man: {len(list(folder.iterdir()))} pages in {folder}")
 
@@ -435,8 +395,8 @@ def flag(option):
 
 def completion():
     """couponctl's tables as those of scripts/completion.bash."""
-    ctl = tables("couponctl")
-    commands = list(walk(command for group in ctl["groups"] for command in group["commands"]))
+    ctl = tables(sys.argv[1], "couponctl")
+    commands = commands_of(ctl)
     lists = {TOOL: " ".join(c["name"] for group in ctl["groups"] for c in group["commands"])}
     options, values = {}, {}
     for command in commands:
@@ -467,7 +427,7 @@ def completion():
 
 
 if __name__ == "__main__":
-    VERSION = tables("couponctl")["version"]
+    VERSION = tables(sys.argv[1], "couponctl")["version"]
     if sys.argv[2] == "man":
         man(Path(sys.argv[3]))
     else:

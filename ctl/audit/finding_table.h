@@ -1,6 +1,6 @@
 /*
  * What an audit may find wrong: FINDING(name, word, promise). The word is part of the output for
- * programs and never changes; docs/reference/couponctl.md says what each means.
+ * programs and never changes; docs/reference/couponctl/audit.md says what each means.
  */
 FINDING(ISSUED_NUM, "issued_num", "P1")
 FINDING(OVERSOLD, "oversold", "P1")

@@ -1,5 +1,5 @@
 -- What couponctl audit and coupon-rush check, by the promises (P1, P2, P3); see
--- docs/reference/couponctl.md.
+-- docs/reference/couponctl/audit.md.
 
 -- audit_budgets: Promise P14: the budgets that have given more than they have, or whose counts are
 -- not those of the receives, at one moment, each with one of its campaigns. A hold that has ended

@@ -122,6 +122,42 @@ def test_the_page_is_as_the_tables_say(page):
     assert docs.page_made(page) == text(page)
 
 
+def test_the_pages_of_commands_are_as_the_programs_say():
+    """`make docs` writes synopsis and options, and fails unless each command has its place."""
+    made = docs.command_pages_made(Stack("").build_dir)
+    assert {page: text(page) for page in made} == made
+
+
+def test_the_table_of_commands_is_that_of_the_help():
+    """The README of couponctl has the commands of --help, in that order, with their sentences; and
+    each has a page, which begins with whom it is for, shows an example or a form, and links."""
+    page = "docs/reference/couponctl/README.md"
+    rows = [row for row in table_rows(page) if re.fullmatch(r"\[[a-z]+\]", row[0])]
+    help_ = printed("couponctl", "--help")
+    wanted = re.findall(r"^  ([a-z]+) +(.*)$", help_, re.MULTILINE)
+    assert len(wanted) > 30 and [(row[0][1:-1], row[1]) for row in rows] == wanted
+    pages = {path.stem for path in (DOCS / "reference/couponctl").glob("*.md")}
+    assert pages == {name for name, _ in wanted} | {"README"}
+
+
+def blocks_of_code(page):
+    """Those that are not between two lines of `make docs`."""
+    return re.findall(r"^```\n(.*?)^```$", docs.BLOCK.sub("", page), re.MULTILINE | re.DOTALL)
+
+
+def test_each_command_has_an_example():
+    """Below its heading, or for one with commands below it, below one of those."""
+    lacks = []
+    for path in sorted((DOCS / "reference/couponctl").glob("*.md")):
+        if path.stem == "README":
+            continue
+        page = path.read_text(encoding="utf-8")
+        examples = [one for one in blocks_of_code(page) if f"couponctl {path.stem}" in one]
+        if not examples or not re.match(r"# couponctl \w+\n\nFor ", page):
+            lacks.append(path.stem)
+    assert lacks == []
+
+
 def test_the_tables_are_what_the_programs_read():
     wanted = {}
     for reader, program in PROGRAMS.items():
@@ -247,7 +283,7 @@ def test_exit_statuses_have_one_meaning():
     assert [int(number) for number, _ in meanings] == list(range(len(meanings))) and meanings
     (manual,) = re.findall(
         r"^\| exit status \| meaning \|\n.*\n((?:\|.*\n)+)",
-        text("docs/reference/couponctl.md"),
+        text("docs/reference/couponctl/README.md"),
         re.MULTILINE,
     )
     assert re.findall(r"^\| (\d+) \| (.*) \|$", manual, re.MULTILINE) == meanings
@@ -281,7 +317,7 @@ def test_couponctl_has_every_finding_of_an_audit():
     table = text("ctl/audit/finding_table.h")
     found = re.findall(r'^FINDING\(\w+, "(\w+)", "(P\d+)"\)$', table, re.MULTILINE)
     assert len(found) == table.count("\nFINDING(") > 0
-    rows = {row[0]: row for row in table_rows("docs/reference/couponctl.md") if len(row) == 3}
+    rows = {row[0]: row for row in table_rows("docs/reference/couponctl/audit.md") if len(row) == 3}
     documented = {kind: (rows[kind][1], bool(rows[kind][2])) for kind, _ in found if kind in rows}
     assert documented == {kind: (promise, True) for kind, promise in found}
 
@@ -289,7 +325,9 @@ def test_couponctl_has_every_finding_of_an_audit():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_link_is_dead(page):
     dead = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+    links = r"\]\(([^)\s]+)\)|^\[[^]]+\]: (\S+)$"
+    for found in re.finditer(links, page.read_text(encoding="utf-8"), re.MULTILINE):
+        target = found[1] or found[2]
         path, _, anchor = target.partition("#")
         if re.match(r"[a-z]+:", target):
             continue

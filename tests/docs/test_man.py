@@ -91,6 +91,8 @@ def test_pages_have_the_tables_and_the_documents(pages):
     assert "number of codes, 1 to 1000000000" in generate  # a table
     assert "makes a set of 1 to 1,000,000,000 codes and writes them" in generate  # docs/
     assert "makes a set of 1 to 1,000,000,000" not in plain(pages["couponctl-codes.1"])
+    assert "makes a word one code for all" in generate  # a section below that of the command
+    assert "make docs" not in "".join(map(plain, pages.values()))
     assert "nothing is issued or settled" in plain(pages["couponctl-recover.1"])
     assert "The keeper writes a row every second" in plain(pages["couponctl-show.1"])
     gateway = plain(pages["coupon-gateway.8"])
