@@ -1,5 +1,5 @@
 /*
- * Events as CloudEvents 1.0 in JSON, which docs/guides/events.md describes: read from rows of
+ * Events as CloudEvents 1.0 in JSON, which docs/reference/events.md describes: read from rows of
  * event_log, and packed into messages. One thread.
  */
 #pragma once

@@ -1,6 +1,6 @@
 """Descriptions by OpenAPI, of which docs/reference/openapi.json is one: checks of values, requests
 and answers against them, and the values at each bound of what they describe. WHOLE is
-docs/reference/openapi.json with the other spellings of its operations, which protocol.md has."""
+docs/reference/openapi.json with the other spellings of its operations, which http.md has."""
 
 import copy
 import json

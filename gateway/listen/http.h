@@ -1,5 +1,5 @@
 /*
- * The operations over HTTP (docs/reference/protocol.md, "HTTP"), and /healthz, /readyz and
+ * The operations over HTTP (docs/reference/http.md), and /healthz, /readyz and
  * /metrics. Once the intake is stopped, requests on open connections are answered unavailable.
  * Belongs to one event loop.
  */

@@ -243,6 +243,25 @@ def test_protocol_has_every_operation():
     assert [name for name in over_http if f"/v1/{name}" not in page] == []
 
 
+def test_events_has_every_type_and_member():
+    """As asyncapi.json, which other tests compare with what is published."""
+    schemas = json.loads(text("docs/reference/asyncapi.json"))["components"]["schemas"]
+    wanted = {}
+    for schema in schemas.values():
+        if type_ := schema.get("properties", {}).get("type", {}).get("const"):
+            data = schemas[schema["properties"]["data"]["$ref"].rpartition("/")[2]]
+            always = set(data["required"])
+            wanted[type_] = (always, set(data["properties"]) - always)
+    page = "docs/reference/events.md"
+    assert len(wanted) == 8 and set(wanted) <= {row[0] for row in table_rows(page) if len(row) == 2}
+    told = {
+        row[0]: ({"coupon", *re.findall(r"\w+", row[1])}, set(re.findall(r"\w+", row[2])))
+        for row in table_rows(page)
+        if len(row) == 3 and row[0] in wanted
+    }
+    assert told == wanted
+
+
 def log_events_documented():
     """The names at the head of each bullet."""
     return {

@@ -1,4 +1,4 @@
-"""The operations over HTTP, as docs/reference/protocol.md defines them."""
+"""The operations over HTTP, as docs/reference/http.md defines them."""
 
 import gzip
 import json
