@@ -160,9 +160,16 @@ def option_named(option):
     return f"`{dashes}{option['name']}{' ' + option['value'] if option['value'] else ''}`"
 
 
+def option_help(option):
+    """In one line, with the words of a list."""
+    words = ", ".join(option.get("words") or [])
+    is_list = option.get("value") == "LIST" and words
+    return " ".join(option["help"].split()) + (f"; one or more of {words}" if is_list else "")
+
+
 def options_told(options):
     """Bullets of options."""
-    return [filled(f"- {option_named(one)}: {' '.join(one['help'].split())}") for one in options]
+    return [filled(f"- {option_named(one)}: {option_help(one)}") for one in options]
 
 
 def synopsis(command):

@@ -11,7 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from docs import BLOCK, COMMANDS, RUSH, commands_of, ended, sentence, tables
+from docs import BLOCK, COMMANDS, RUSH, commands_of, ended, option_help, sentence, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = "```"
@@ -210,9 +210,7 @@ class Page:
                 head = f"\\fB\\-\\-{escaped(option['name'])}\\fR"
             if option.get("value"):
                 head += f" \\fI{escaped(option['value'])}\\fR"
-            words = ", ".join(option.get("words") or [])
-            told = f" One or more of {words}." if option.get("value") == "LIST" and words else ""
-            self.entry(head, inline(ended(option["help"]) + told))
+            self.entry(head, inline(ended(option_help(option))))
 
     def setting(self, setting, note=""):
         default = f"Default: {setting['default']}" if setting["default"] != "" else ""

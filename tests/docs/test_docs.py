@@ -214,6 +214,11 @@ def test_protocol_has_every_answer():
     rows = table_rows("docs/reference/errors.md")
     documented = {row[0]: row for row in rows if len(row) == 4 and row[0].isdigit()}
     assert sorted(documented, key=int) == [code for code, *_ in wanted]
+    page = text("docs/reference/errors.md")
+    lacking = [
+        code for code, *_ in wanted if not re.search(rf"^(?:- )?\*\*{code}\*\* `", page, re.M)
+    ]
+    assert lacking == [], "what a client does with each"
     for code, status, http, meaning in wanted:
         assert status in re.findall(r"\w+", documented[code][1]) and documented[code][2:] == [
             http,
