@@ -104,6 +104,13 @@ completion: $(PROGRAMS) ## completion of couponctl for bash, in build/completion
 docs: $(PROGRAMS) ## settings, metrics and commands in docs/reference/, from the tables
 	@scripts/docs.py $(BUILD_DIR)
 
+.PHONY: site
+site: ## the documents as a site, in build/site: SITE_SOURCE=URL of the files
+	@scripts/packages.sh site
+	@$(MAKE) -s --no-print-directory build/diagrams/$(NPM_DONE)
+	@PYTHONDONTWRITEBYTECODE=1 mkdocs build --strict -f scripts/site/mkdocs.yml
+	@echo "site: build/site/index.html"
+
 .PHONY: torture
 torture: packages ## the promises under faults: SEED=n ONLY=scenario SHARDS=k NIGHT=1 SAN=address
 	@scripts/torture.sh

@@ -4,6 +4,7 @@
 #   packages.sh [GROUP]   also those of bench, compare, console, coverage, fuzz, generators, ha,
 #                         kubernetes, outside, platforms, sdk or test
 #   packages.sh deb       only what building the packages needs
+#   packages.sh site      only what the site of the documents needs
 set -euo pipefail
 # shellcheck source=scripts/installed.sh
 . "$(dirname "${BASH_SOURCE[0]}")/installed.sh"
@@ -47,7 +48,7 @@ command -v "${REDIS_SERVER:-$(redis_server_find)}" >/dev/null ||
 [[ ${1:-} != coverage ]] || PACKAGES+=(gcovr)
 # iproute2: machines as network namespaces. Of the stores of Patroni it needs the module for etcd.
 [[ ${1:-} != ha ]] || PACKAGES+=(etcd-server haproxy iproute2 patroni python3-etcd)
-[[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver python3-selenium)
+[[ ${1:-} != console ]] || PACKAGES+=(chromium chromium-driver pngquant python3-selenium)
 # The languages of the clients that only ALL=1 tests.
 if [[ ${1:-} == sdk ]]; then
 	PACKAGES+=(golang-go golang-github-rabbitmq-amqp091-go-dev libgoogle-gson-java)
@@ -69,6 +70,11 @@ fi
 [[ ${1:-} != outside ]] ||
 	PACKAGES+=(apache2-utils chromium nghttp2-client pgbouncer slowhttptest testssl.sh)
 [[ ${1:-} != platforms ]] || PACKAGES+=(debootstrap)
+if [[ ${1:-} == site ]]; then
+	PACKAGES=(mkdocs mkdocs-material)
+	command -v node >/dev/null || PACKAGES+=(nodejs)
+	command -v npm >/dev/null || PACKAGES+=(npm)
+fi
 # A machine that builds packages, and then installs them, gets its stores with them.
 [[ ${1:-} != deb ]] || PACKAGES=("${BUILD[@]}" debhelper dpkg-dev git python3)
 readonly PACKAGES

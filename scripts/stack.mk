@@ -4,7 +4,7 @@
 export RUN_DIR PORT_BASE WITH_ZOOKEEPER TLS
 
 .PHONY: packages run run-ha stop-ha services start stop status clean lint format coverage help
-.PHONY: test test-alerts test-console test-generators test-outside test-sanitized
+.PHONY: record test test-alerts test-console test-generators test-outside test-sanitized
 
 packages: ## install the Debian packages that are missing
 	@scripts/packages.sh
@@ -12,6 +12,13 @@ packages: ## install the Debian packages that are missing
 run: packages ## the whole stack with a sample campaign and a rush on it
 	@$(MAKE) --no-print-directory build
 	@scripts/stack.sh run
+
+# Of a folder that is made anew, so that its campaign is the first.
+record: packages ## docs/start/run.svg: what `make run` prints, as a terminal shows it
+	@[ ! -e .run ] || { echo "record: there is a .run: make clean removes it" >&2; exit 1; }
+	@$(MAKE) --no-print-directory build
+	@env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL scripts/record.py docs/start/run.svg make run
+	@scripts/stack.sh clean
 
 services: packages ## Redis, RabbitMQ and PostgreSQL only, migrated
 	@$(MAKE) --no-print-directory build
@@ -66,11 +73,16 @@ test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, 
 
 # Packages of npm, by a list of exact versions and hashes. The file is what npm writes last.
 NPM_DONE = node_modules/.package-lock.json
+define npm_install
+@mkdir -p $(@:/$(NPM_DONE)=)
+@cp $^ $(@:/$(NPM_DONE)=)/
+@npm ci --prefix $(@:/$(NPM_DONE)=) --no-audit --no-fund --ignore-scripts --loglevel error
+@touch $@
+endef
 build/%/$(NPM_DONE): tests/%/package-lock.json tests/%/package.json
-	@mkdir -p build/$*
-	@cp $^ build/$*/
-	@npm ci --prefix build/$* --no-audit --no-fund --ignore-scripts --loglevel error
-	@touch $@
+	$(npm_install)
+build/diagrams/$(NPM_DONE): scripts/site/package-lock.json scripts/site/package.json
+	$(npm_install)
 
 test-generators: ## clients and types from the descriptions of the APIs, by npm (300 MB, installed)
 	@scripts/packages.sh generators

@@ -27,6 +27,8 @@ NO_KUBECTL = subprocess.run(KUBECTL_IS_NEW, cwd=ROOT, check=False).returncode !=
 NPM_DONE = "node_modules/.package-lock.json"  # npm writes it last
 NO_TYPES = lacks("node") or not (ROOT / "build/kubernetes" / NPM_DONE).exists()
 NO_GENERATORS = lacks("node") or not (ROOT / "build/generators" / NPM_DONE).exists()
+NO_SITE = lacks("mkdocs", "node") or not (ROOT / "build/diagrams" / NPM_DONE).exists()
+NO_BROWSER = not SELENIUM or lacks("chromium", "chromedriver")
 SANITIZED = "address" in BUILD or "thread" in BUILD
 IS_USER = os.getuid() != 0
 HAS_FILTER = "Seccomp:\t0" not in Path("/proc/self/status").read_text("ascii")
@@ -45,11 +47,13 @@ SKIPS = (
     ("unit_test_limits::*_is_counted_for_another", HAS_FILTER, "no process may be stepped here"),
     ("unit_test_word_table::*_process_dies_*", HAS_FILTER, "no process may be stepped here"),
     ("tests/e2e/test_e2e_systemd.py::*_thread_*", HAS_FILTER, "no thread may be frozen here"),
-    ("tests/console/*", not SELENIUM or lacks("chromium", "chromedriver"), "make test-console"),
+    ("tests/console/*", NO_BROWSER, "make test-console"),
     ("tests/console/test_console.py::*", os.environ.get("TLS") == "yes", "a store's own port"),
     ("tests/docs/test_compose.py::*", lacks("docker-compose"), "make test-compose"),
     ("tests/docs/test_kubernetes.py::*", NO_KUBECTL or not YAML, "make test-kubernetes"),
     ("tests/docs/test_kubernetes.py::*type*", NO_TYPES, "make test-kubernetes"),
+    ("tests/docs/test_site.py::*", NO_SITE, "make site"),
+    ("tests/docs/test_site.py::test_in_a_browser*", NO_BROWSER, "make test-console"),
     ("tests/e2e/test_e2e_admin.py::*behind*", SANITIZED, "sanitizers have their own malloc"),
     ("tests/e2e/test_e2e_browser.py::*", lacks("chromium"), "make test-outside"),
     (
