@@ -160,8 +160,9 @@ def test_what_is_wrong_is_told(tmp_path):
     assert f'href="{SOURCE}LICENSE"' in page and 'href="sdk/python/index.html"' in page
 
 
-def test_the_recorded_terminal_is_small():
-    """docs/start/run.svg, by `make record`: lines of text."""
+def test_pictures_are_small():
+    """Those of the console together, and the terminal that `make record` draws: lines of text."""
+    assert sum(one.stat().st_size for one in ROOT.glob("docs/guides/console/*.png")) < 1_000_000
     path = ROOT / "docs/start/run.svg"
     text = path.read_text("utf-8")
     assert path.stat().st_size < 60_000
