@@ -111,12 +111,8 @@ def wrapped(text):
     """With breaks in long labels, where they make a diagram wide."""
     if not re.match(r"\s*(stateDiagram|flowchart|graph)", text) or "<br" in text:
         return text
-    return re.sub(
-        r'(?<=: )[^"\n]*$|(?<=")[^"\n]*(?=")',
-        lambda label: "<br>".join(textwrap.wrap(label[0], LABEL_WIDTH)),
-        text,
-        flags=re.MULTILINE,
-    )
+    label = re.compile(r'"[^"\n]*"|(?<=: )[^"\n]*$', re.MULTILINE)
+    return label.sub(lambda one: "<br>".join(textwrap.wrap(one[0], LABEL_WIDTH)), text)
 
 
 def diagrams_make(texts):

@@ -35,6 +35,11 @@ stateDiagram-v2
     note right of one: unheard
 ```
 
+```mermaid
+flowchart LR
+    a["one"] -- "a label, of more words than fit on a line" --> b[("two, three")]
+```
+
 [a file](../LICENSE), [an outside page](../sdk/python/README.md)
 
 - outer:
@@ -155,6 +160,7 @@ def test_what_is_wrong_is_told(tmp_path):
     status, printed = build(tmp_path, SITE_SOURCE=SOURCE)
     assert status == 1
     assert [word for word in TOLD if word not in printed] == [], printed
+    assert printed.count("a diagram lacks") == 1
     page = (tmp_path / "build/site/wrong.html").read_text("utf-8")
     assert re.search(r"<li>outer:\s*<ul>\s*<li>inner", page) and "<code>left|right</code>" in page
     assert f'href="{SOURCE}LICENSE"' in page and 'href="sdk/python/index.html"' in page
