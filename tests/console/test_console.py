@@ -106,6 +106,56 @@ def come(client, coupon, users):
     client.pipeline([{"op": "issue", "coupon": coupon, "user": str(user)} for user in users])
 
 
+@contextmanager
+def crowd(stack, coupon):
+    """Users come in a rush that abates; one in five comes again."""
+    over = threading.Event()
+
+    def come_on():
+        user, number = 0, 200
+        with stack.client() as client:
+            while not over.wait(0.1):
+                come(client, coupon, range(user, user + number))
+                user += number * 4 // 5
+                number = max(20, number * 49 // 50)
+
+    thread = threading.Thread(target=come_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.whole
+def test_a_sale_that_runs_in_both_schemes(stack, signed_in):
+    """The stock falls, the curves grow, and the dark has other colours."""
+    browser, coupon = signed_in, stack.coupon_make(30_000, name="Evening sale")
+    gone = stack.coupon_make(500, name="Lunch sale")
+    with stack.client() as client:
+        come(client, gone, range(500))
+    drawn = (
+        "const lines = [...document.querySelectorAll('figure .line')];"
+        "return lines.length > 1 && "
+        "lines.every((one) => one.getAttribute('d').split('L').length > arguments[0])"
+    )
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    with crowd(stack, coupon):
+        for place, name in (("/", "now"), (f"/campaigns/{coupon}", "campaign")):
+            browser.open(place)
+            browser.sees("Evening sale")
+            wait_until(lambda: browser.run(drawn, 60 if PICTURES else 3), interval=0.5)
+            colours = set()
+            for scheme, ending in (("light", ""), ("dark", "-dark")):
+                browser.scheme(scheme)
+                colours.add(browser.run(colour))
+                picture(browser, name + ending)
+            assert len(colours) == 2
+            browser.scheme("light")
+    assert 0 < browser.figure("figure-stock") < 30_000
+
+
 def test_a_sale_is_watched(stack, signed_in):
     """From its draft to the last coupon, without loading the page again."""
     browser = signed_in
@@ -142,53 +192,6 @@ def test_a_sale_is_watched(stack, signed_in):
     browser.follow("Now")
     browser.sees("as of", "Noon sale", "sold out", "0 of 2,000", "out of stock")
     wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 3)
-
-
-@contextmanager
-def crowd(stack, coupon):
-    """Users come in a rush that abates; one in five comes again."""
-    over = threading.Event()
-
-    def come_on():
-        user, number = 0, 200
-        with stack.client() as client:
-            while not over.wait(0.1):
-                come(client, coupon, range(user, user + number))
-                user += number * 4 // 5
-                number = max(20, number * 49 // 50)
-
-    thread = threading.Thread(target=come_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@pytest.mark.whole
-def test_a_sale_that_runs_in_both_schemes(stack, signed_in):
-    """The stock falls, the curves grow, and the dark has other colours."""
-    browser, coupon = signed_in, stack.coupon_make(30_000, name="Evening sale")
-    drawn = (
-        "const lines = [...document.querySelectorAll('figure .line')];"
-        "return lines.length > 1 && "
-        "lines.every((one) => one.getAttribute('d').split('L').length > arguments[0])"
-    )
-    colour = "return getComputedStyle(document.body).backgroundColor"
-    with crowd(stack, coupon):
-        for place, name in (("/", "now"), (f"/campaigns/{coupon}", "campaign")):
-            browser.open(place)
-            browser.sees("Evening sale")
-            wait_until(lambda: browser.run(drawn, 60 if PICTURES else 3), interval=0.5)
-            colours = set()
-            for scheme, ending in (("light", ""), ("dark", "-dark")):
-                browser.scheme(scheme)
-                colours.add(browser.run(colour))
-                picture(browser, name + ending)
-            assert len(colours) == 2
-            browser.scheme("light")
-    assert 0 < browser.figure("figure-stock") < 30_000
 
 
 @pytest.mark.whole
