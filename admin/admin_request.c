@@ -277,7 +277,7 @@ void request_refuse_auth(struct admin_request *request, enum auth_answer answer)
 		break;
 	case AUTH_NOBODY:
 		request_refuse(request, 401,
-			       "this needs an API key with the role admin or monitor");
+			       "this needs an API key with the role monitor, campaign or admin");
 		break;
 	case AUTH_NEW:
 	case AUTH_KNOWN:

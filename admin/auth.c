@@ -280,12 +280,28 @@ static enum auth_answer session_check(struct auth *auth, const struct credential
 	return AUTH_OK;
 }
 
-/* An admin may do what a monitor may. */
+_Static_assert(KEY_ROLE_MONITOR < KEY_ROLE_CAMPAIGN && KEY_ROLE_CAMPAIGN < KEY_ROLE_ADMIN,
+	       "a role of coupon-admin may do what those below it may");
+
+int auth_may(unsigned roles, unsigned needed)
+{
+	unsigned own = roles & (KEY_ROLE_MONITOR | KEY_ROLE_CAMPAIGN | KEY_ROLE_ADMIN);
+
+	return own > 0 && own >= needed;
+}
+
+const char *auth_role_name(unsigned roles)
+{
+	return auth_may(roles, KEY_ROLE_ADMIN)      ? "admin"
+	       : auth_may(roles, KEY_ROLE_CAMPAIGN) ? "campaign"
+						    : "monitor";
+}
+
 static int is_allowed(const struct api_key *key, unsigned role, const struct auth_about *about)
 {
 	int64_t id;
 
-	if (!(key->roles & (KEY_ROLE_ADMIN | (role == KEY_ROLE_ADMIN ? 0 : KEY_ROLE_MONITOR))))
+	if (!auth_may(key->roles, role))
 		return 0;
 	if (role == 0 || !key->coupons)
 		return 1;

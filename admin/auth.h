@@ -62,6 +62,11 @@ struct visitor {
 	struct key_grant grant;        /* what auth_check_again() judges by */
 };
 
+/* Whether one of the roles is the one that is needed, or may do what that one may. */
+int auth_may(unsigned roles, unsigned needed);
+/* The greatest of the roles of this program, as "campaign". */
+const char *auth_role_name(unsigned roles);
+
 /*
  * What a request names, as texts; NULL: nothing of this kind. A key of some coupons may do only
  * what names one of its coupons or budgets, and nothing else.
@@ -73,7 +78,7 @@ struct auth_about {
 };
 
 /*
- * `role` is what is needed, 0: any that this program has; `about` NULL: it names nothing.
+ * `role` is the least that is needed, 0: any that this program has; `about` NULL: it names nothing.
  */
 enum auth_answer auth_check(struct auth *auth, const struct credentials *credentials, unsigned role,
 			    const struct auth_about *about, int is_change, struct visitor *visitor);

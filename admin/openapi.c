@@ -181,8 +181,7 @@ static void operation_add(cJSON *paths, const struct route *route)
 
 	output_text(operation, "operationId", route->name);
 	cJSON_AddItemToArray(cJSON_AddArrayToObject(operation, "tags"),
-			     cJSON_CreateString(route->role == KEY_ROLE_ADMIN ? "admin"
-									      : "monitor"));
+			     cJSON_CreateString(auth_role_name(route->role)));
 	output_text(operation, "summary", command->summary);
 	if (command->detail)
 		output_text(operation, "description", command->detail);

@@ -164,7 +164,7 @@ static void command_run(struct operations *operations, struct admin_request *req
 				       &(struct child_task){
 					       .request = command,
 					       .timeout_ms = operations->config->admin_timeout_ms,
-					       .changes = match->route->role == KEY_ROLE_ADMIN,
+					       .changes = match->route->role > KEY_ROLE_MONITOR,
 					       .by = request->visitor.key,
 					       .may_start = may_start,
 					       .ended = on_ended,
@@ -286,8 +286,8 @@ static void job_run(struct operations *operations, struct admin_request *request
 	job->operations = operations;
 	job->child = child_start(operations->job_commands,
 				 &(struct child_task){ .request = command,
-						       .changes = match->route->role ==
-								  KEY_ROLE_ADMIN,
+						       .changes = match->route->role >
+								  KEY_ROLE_MONITOR,
 						       .by = visitor,
 						       .may_start = job_may_start,
 						       .ended = on_job_ended,

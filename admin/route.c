@@ -115,8 +115,8 @@ static const struct option *option_find(const struct command *command, const cha
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option)
 {
-	static const char *const own[] = { "csv",       "by",     "version",      "format",
-					   "delimiter", "column", "without-words" };
+	static const char *const own[] = { "csv",       "by",     "version",       "format",
+					   "delimiter", "column", "without-words", "of-campaign" };
 	const char *path = route->path, *name;
 	size_t len;
 
@@ -222,9 +222,12 @@ int command_request_begin(struct command_request *request, const struct route_ma
 		output_bool(request->json, route->option, 1);
 	if (option_find(command, "by", 2))
 		option_add(request, "by", visitor->key);
-	/* Anybody who knows a word can use it: only an admin, who may read all codes, gets it. */
-	if (!(visitor->roles & KEY_ROLE_ADMIN) && option_find(command, "without-words", 13))
+	/* Anybody who knows a word can use it: only those who may read all codes get it. */
+	if (!auth_may(visitor->roles, KEY_ROLE_CAMPAIGN) &&
+	    option_find(command, "without-words", 13))
 		output_bool(request->json, "without_words", 1);
+	if (!auth_may(visitor->roles, KEY_ROLE_ADMIN) && option_find(command, "of-campaign", 11))
+		output_bool(request->json, "of_campaign", 1);
 	if (version && !option_find(command, "version", 7))
 		return command_fail(request, "If-Match is \"%.40s\": this resource has no versions",
 				    version);

@@ -30,7 +30,7 @@ enum route_flag {
 struct route {
 	enum evhttp_cmd_type method;
 	const char *path; /* without the prefix */
-	unsigned role;    /* of enum key_role; an admin may do what a monitor may */
+	unsigned role;    /* the least, of enum key_role: see auth.h */
 	const char *command;
 	const char *name; /* in the description by OpenAPI */
 	const char *list; /* the member with the objects that are printed; NULL: it is one object */

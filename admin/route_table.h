@@ -1,19 +1,20 @@
 /*
- * Each operation of /admin/v1 once: ROUTE(METHOD, path, role, command, name, more). The name is
- * that of the operation in the description by OpenAPI. What stands in braces
+ * Each operation of /admin/v1 once: ROUTE(METHOD, path, role, command, name, more). The role is the
+ * least that may do it: MONITOR reads, CAMPAIGN runs campaigns, ADMIN does what concerns the whole
+ * installation. The name is that of the operation in the description by OpenAPI. What stands in braces
  * in the path is the option of that name, or else the next argument of the command. The other
  * options are members of the body, or of the query of GET. No include guard: included for its
  * expansion.
  */
 ROUTE(GET, "/campaigns", MONITOR, "list", "listCampaigns", .list = "campaigns", .count = "100")
-ROUTE(POST, "/campaigns", ADMIN, "create", "createCampaign", .made = "coupon")
+ROUTE(POST, "/campaigns", CAMPAIGN, "create", "createCampaign", .made = "coupon")
 ROUTE(GET, "/campaigns/{coupon}", MONITOR, "show", "getCampaign", .flags = ROUTE_PARTIAL)
-ROUTE(PATCH, "/campaigns/{coupon}", ADMIN, "edit", "editCampaign", .flags = ROUTE_NEEDS_VERSION)
-ROUTE(POST, "/campaigns/{coupon}/publish", ADMIN, "publish", "publishCampaign")
-ROUTE(POST, "/campaigns/{coupon}/pause", ADMIN, "pause", "pauseCampaign")
-ROUTE(POST, "/campaigns/{coupon}/resume", ADMIN, "resume", "resumeCampaign")
-ROUTE(POST, "/campaigns/{coupon}/close", ADMIN, "close", "closeCampaign")
-ROUTE(PUT, "/campaigns/{coupon}/stock", ADMIN, "stock", "setStock", .flags = ROUTE_NEEDS_VERSION)
+ROUTE(PATCH, "/campaigns/{coupon}", CAMPAIGN, "edit", "editCampaign", .flags = ROUTE_NEEDS_VERSION)
+ROUTE(POST, "/campaigns/{coupon}/publish", CAMPAIGN, "publish", "publishCampaign")
+ROUTE(POST, "/campaigns/{coupon}/pause", CAMPAIGN, "pause", "pauseCampaign")
+ROUTE(POST, "/campaigns/{coupon}/resume", CAMPAIGN, "resume", "resumeCampaign")
+ROUTE(POST, "/campaigns/{coupon}/close", CAMPAIGN, "close", "closeCampaign")
+ROUTE(PUT, "/campaigns/{coupon}/stock", CAMPAIGN, "stock", "setStock", .flags = ROUTE_NEEDS_VERSION)
 ROUTE(GET, "/campaigns/{coupon}/check", MONITOR, "check", "checkCampaign", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", "getCampaignHistory",
       .list = "history")
@@ -22,15 +23,15 @@ ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", "getCampaignCur
 ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", "listRecentReceives",
       .list = "recent")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list", "listCodeSets")
-ROUTE(POST, "/campaigns/{coupon}/codes", ADMIN, "codes import", "importCodes", .option = "format",
-      .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/campaigns/{coupon}/sets", ADMIN, "codes generate", "generateCodes")
-ROUTE(POST, "/campaigns/{coupon}/words", ADMIN, "codes generate --word", "generateWord")
+ROUTE(POST, "/campaigns/{coupon}/codes", CAMPAIGN, "codes import", "importCodes",
+      .option = "format", .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/sets", CAMPAIGN, "codes generate", "generateCodes")
+ROUTE(POST, "/campaigns/{coupon}/words", CAMPAIGN, "codes generate --word", "generateWord")
 ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", "getUserStatus",
       .flags = ROUTE_VERDICT)
 ROUTE(GET, "/campaigns/{coupon}/users/{user}/trace", MONITOR, "trace", "traceUser",
       .list = "receives", .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", ADMIN, "void", "voidUserReceives",
+ROUTE(POST, "/campaigns/{coupon}/users/{user}/void", CAMPAIGN, "void", "voidUserReceives",
       .list = "receives", .flags = ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/audit", MONITOR, "audit", "auditCampaign",
       .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL)
@@ -43,37 +44,38 @@ ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", "listUserReceives"
 ROUTE(GET, "/receives/{receive}", MONITOR, "status", "getReceiveStatus", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", "traceReceive",
       .flags = ROUTE_VERDICT | ROUTE_PARTIAL)
-ROUTE(POST, "/receives/{receive}/void", ADMIN, "void", "voidReceive", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/void", CAMPAIGN, "void", "voidReceive", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/uses", MONITOR, "receive show", "getReceiveUses")
 ROUTE(GET, "/receives/{receive}/quote", MONITOR, "receive quote", "quoteReceive",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/hold", ADMIN, "receive hold", "holdReceive",
+ROUTE(POST, "/receives/{receive}/hold", CAMPAIGN, "receive hold", "holdReceive",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/use", ADMIN, "receive use", "useReceive", .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/release", ADMIN, "receive release", "releaseReceive",
+ROUTE(POST, "/receives/{receive}/use", CAMPAIGN, "receive use", "useReceive",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/receives/{receive}/rollback", ADMIN, "receive rollback", "rollbackReceive",
+ROUTE(POST, "/receives/{receive}/release", CAMPAIGN, "receive release", "releaseReceive",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/receives/{receive}/rollback", CAMPAIGN, "receive rollback", "rollbackReceive",
       .flags = ROUTE_VERDICT)
 ROUTE(GET, "/codes/{code}", MONITOR, "codes show", "getCode")
-ROUTE(POST, "/codes/revoke", ADMIN, "codes revoke", "revokeCodes", .flags = ROUTE_VERDICT)
-ROUTE(GET, "/sets/{set}/codes", ADMIN, "codes export", "exportCodeSet", .list = "codes",
+ROUTE(POST, "/codes/revoke", CAMPAIGN, "codes revoke", "revokeCodes", .flags = ROUTE_VERDICT)
+ROUTE(GET, "/sets/{set}/codes", CAMPAIGN, "codes export", "exportCodeSet", .list = "codes",
       .option = "format", .value = "jsonl")
-ROUTE(POST, "/sets/{set}/revoke", ADMIN, "codes revoke", "revokeCodeSet")
+ROUTE(POST, "/sets/{set}/revoke", CAMPAIGN, "codes revoke", "revokeCodeSet")
 ROUTE(GET, "/webhooks", MONITOR, "webhook list", "listWebhooks", .list = "webhooks")
-ROUTE(POST, "/webhooks", ADMIN, "webhook create", "createWebhook", .made = "webhook")
+ROUTE(POST, "/webhooks", CAMPAIGN, "webhook create", "createWebhook", .made = "webhook")
 ROUTE(GET, "/webhooks/{webhook}", MONITOR, "webhook show", "getWebhook")
-ROUTE(PATCH, "/webhooks/{webhook}", ADMIN, "webhook edit", "editWebhook")
-ROUTE(DELETE, "/webhooks/{webhook}", ADMIN, "webhook remove", "removeWebhook")
+ROUTE(PATCH, "/webhooks/{webhook}", CAMPAIGN, "webhook edit", "editWebhook")
+ROUTE(DELETE, "/webhooks/{webhook}", CAMPAIGN, "webhook remove", "removeWebhook")
 ROUTE(GET, "/webhooks/{webhook}/deliveries", MONITOR, "webhook show --deliveries", "listDeliveries",
       .list = "deliveries")
-ROUTE(POST, "/webhooks/{webhook}/test", ADMIN, "webhook test", "testWebhook",
+ROUTE(POST, "/webhooks/{webhook}/test", CAMPAIGN, "webhook test", "testWebhook",
       .flags = ROUTE_VERDICT)
-ROUTE(POST, "/webhooks/{webhook}/rotate", ADMIN, "webhook rotate", "rotateWebhookSecret")
-ROUTE(POST, "/webhooks/{webhook}/resend", ADMIN, "webhook show --resend", "resendDelivery")
+ROUTE(POST, "/webhooks/{webhook}/rotate", CAMPAIGN, "webhook rotate", "rotateWebhookSecret")
+ROUTE(POST, "/webhooks/{webhook}/resend", CAMPAIGN, "webhook show --resend", "resendDelivery")
 ROUTE(GET, "/budgets", MONITOR, "budget list", "listBudgets", .list = "budgets")
-ROUTE(POST, "/budgets", ADMIN, "budget create", "createBudget", .made = "name")
+ROUTE(POST, "/budgets", CAMPAIGN, "budget create", "createBudget", .made = "name")
 ROUTE(GET, "/budgets/{budget}", MONITOR, "budget show", "getBudget")
-ROUTE(PATCH, "/budgets/{budget}", ADMIN, "budget edit", "editBudget")
+ROUTE(PATCH, "/budgets/{budget}", CAMPAIGN, "budget edit", "editBudget")
 ROUTE(GET, "/keys", MONITOR, "key list", "listKeys", .list = "keys")
 ROUTE(POST, "/keys", ADMIN, "key create", "createKey", .made = "key")
 ROUTE(GET, "/keys/{api_key}", MONITOR, "key show", "getKey")

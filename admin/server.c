@@ -188,7 +188,7 @@ static cJSON *session_json(const struct visitor *visitor)
 	char text[CLOCK_RFC3339_SIZE];
 
 	output_text(object, "key", visitor->key);
-	output_text(object, "role", visitor->roles & KEY_ROLE_ADMIN ? "admin" : "monitor");
+	output_text(object, "role", auth_role_name(visitor->roles));
 	output_text(object, "csrf_token", visitor->token);
 	output_text(object, "ends_at",
 		    visitor->ends_ms ? clock_rfc3339(visitor->ends_ms, text) : NULL);

@@ -28,13 +28,17 @@
 #define KEY_BUDGETS_MAX 64
 #define KEY_RATE_MAX 1000000
 
-/* Every role once: ROLE(enumerator, "name"). */
-#define KEY_ROLES(ROLE)          \
-	ROLE(ISSUE, "issue")     \
-	ROLE(READ, "read")       \
-	ROLE(USE, "use")         \
-	ROLE(MONITOR, "monitor") \
-	ROLE(ADMIN, "admin") /* of coupon-admin alone */
+/*
+ * Every role once: ROLE(enumerator, "name"). Of the last three, which are of coupon-admin, each may
+ * do what those before it may.
+ */
+#define KEY_ROLES(ROLE)            \
+	ROLE(ISSUE, "issue")       \
+	ROLE(READ, "read")         \
+	ROLE(USE, "use")           \
+	ROLE(MONITOR, "monitor")   \
+	ROLE(CAMPAIGN, "campaign") \
+	ROLE(ADMIN, "admin")
 
 enum key_role_place {
 #define ROLE(name, text) KEY_ROLE_PLACE_##name,

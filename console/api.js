@@ -92,7 +92,9 @@ function session_set(value, leaves = false) {
 export const on_session = (watcher) => watchers.add(watcher);
 export const session_get = () => session;
 export const session_is_over = () => is_over;
-export const may_change = () => session?.role === "admin";
+// Runs campaigns; and what concerns the whole installation.
+export const may_change = () => ["campaign", "admin"].includes(session?.role);
+export const may_operate = () => session?.role === "admin";
 
 export async function session_find() {
     try {

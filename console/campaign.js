@@ -2,7 +2,7 @@
 import { change, get, live, may_change, Problem } from "./api.js";
 import { chart } from "./chart.js";
 import { codes_cards } from "./codes.js";
-import { action, ask, busy, focus_keep, warned } from "./dialog.js";
+import { action, ask, busy, focus_keep, operator_action, warned } from "./dialog.js";
 import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
 import { number_read, plural, say, show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
@@ -475,7 +475,7 @@ class Campaign {
                 is_over ? null : action("Stock…", () => this.stock_set()),
                 is_over ? null : open,
                 audit,
-                status === "draft" ? null : action("Rebuild…", () => this.rebuild()),
+                status === "draft" ? null : operator_action("Rebuild…", () => this.rebuild()),
                 may_change() ? null : h("span", { class: "muted" }, "Your key is read-only."),
             ].filter(Boolean),
         );
@@ -604,7 +604,7 @@ class Campaign {
         await this.part("jobs", async () => {
             const job = await change("POST", `${this.path}/${command}`, {});
             const word = h("p", { role: "status" });
-            const end = action("Stop", async () => change("DELETE", `/jobs/${job.job}`));
+            const end = operator_action("Stop", async () => change("DELETE", `/jobs/${job.job}`));
             const box = h("div", { class: "stack" });
             this.follow(job.job, word, end, box);
             return [card(command === "audit" ? "Audit" : "Rebuild", word, box, end)];

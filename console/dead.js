@@ -1,6 +1,6 @@
 // Dead letters: messages that workers could not read or store, and what to do with them.
-import { change, get, may_change, Problem } from "./api.js";
-import { action, asking, busy } from "./dialog.js";
+import { change, get, may_operate, Problem } from "./api.js";
+import { asking, busy, operator_action } from "./dialog.js";
 import { card, count, h, note_make, plural, say, show, table, tall, terms } from "./dom.js";
 
 const MOST = 100; // that are shown
@@ -109,8 +109,8 @@ export function dead_page(main, { still }) {
                 "div",
                 { class: "bar" },
                 open,
-                action("Send again…", requeue, "", of),
-                action("Remove…", () => tried(() => remove_ask(letter, ask)), "", of),
+                operator_action("Send again…", requeue, "", of),
+                operator_action("Remove…", () => tried(() => remove_ask(letter, ask)), "", of),
             ),
         ].map((cell) => cell || null);
     };
@@ -125,12 +125,12 @@ export function dead_page(main, { still }) {
             ["Receives", "number"],
             ["Bytes", "number"],
             ["Reason", "broad"],
-            [may_change() ? "Change" : "Details", "broad"],
+            [may_operate() ? "Change" : "Details", "broad"],
         ];
         show(list, table(caption, heads, messages.map(row), "There are no dead letters."));
         const what = plural(n, "dead letter");
         const requeue = () => requeue_ask(what, "/dead/requeue", { all: true }, ask);
-        show(all, (n > 0 && action("Send all again…", requeue)) || "");
+        show(all, (n > 0 && operator_action("Send all again…", requeue)) || "");
     };
     const again = h("button", { type: "button" }, "Refresh");
     again.addEventListener("click", () => busy(again, load));

@@ -1,5 +1,5 @@
 // A change is shown before it is made: what it does, and of which version.
-import { form_begin, form_end, may_change, Problem } from "./api.js";
+import { form_begin, form_end, may_change, may_operate, Problem } from "./api.js";
 import { h, say, show } from "./dom.js";
 
 // A button that cannot be pressed a second time while the first is at work.
@@ -138,6 +138,9 @@ export function action(word, work, kind = "", of = null) {
     button.addEventListener("click", () => busy(button, work));
     return button;
 }
+
+// The same for what only an admin may do.
+export const operator_action = (...button) => (may_operate() ? action(...button) : null);
 
 // Moves the focus if the focused element is gone.
 export function focus_keep(element) {

@@ -1,6 +1,6 @@
 // API keys: list, create, rotate, revoke.
-import { change, get, may_change, Problem, session_get } from "./api.js";
-import { action, asking, warned } from "./dialog.js";
+import { change, get, may_operate, Problem, session_get } from "./api.js";
+import { asking, operator_action, warned } from "./dialog.js";
 import { badge, count, h, note_make, plural, say, secret, show, table, time } from "./dom.js";
 import { zone } from "./dom.js";
 
@@ -10,6 +10,7 @@ const ROLES = {
     read: "reads the coupons of users",
     use: "holds and uses coupons for orders",
     monitor: "read-only",
+    campaign: "runs campaigns, and makes no keys",
     admin: "may change everything",
 };
 
@@ -124,14 +125,14 @@ function key_row(key, ask) {
         ],
         time(key.expires_at, "never"),
         badge(key.state),
-        ...(may_change()
+        ...(may_operate()
             ? [
                   key.state === "active"
                       ? h(
                             "div",
                             { class: "bar" },
-                            action("New secret…", () => rotate_ask(key, ask), "", of),
-                            action("Revoke…", () => revoke_ask(key, ask), "", of),
+                            operator_action("New secret…", () => rotate_ask(key, ask), "", of),
+                            operator_action("Revoke…", () => revoke_ask(key, ask), "", of),
                         )
                       : "",
               ]
@@ -163,7 +164,7 @@ export function keys_page(main, { still }) {
             shown.length < found.length
                 ? `The newest ${MOST} of ${count(found.length)} keys`
                 : `${plural(shown.length, "key")}, newest first`;
-        const heads = may_change() ? HEADS : HEADS.slice(0, -1);
+        const heads = may_operate() ? HEADS : HEADS.slice(0, -1);
         show(list, table(caption, heads, shown.map((key) => key_row(key, ask)), "No such key."));
     };
     const load = async () => {
@@ -183,7 +184,7 @@ export function keys_page(main, { still }) {
             "div",
             { class: "bar" },
             h("h1", {}, "Keys"),
-            action("New key…", () => create_ask(ask), "first"),
+            operator_action("New key…", () => create_ask(ask), "first"),
             h("div", { class: "end" }, wanted_label),
         ),
         error,

@@ -76,7 +76,7 @@ function sign_in(main) {
                         "coupon-admin was restarted. Sign in to return to this page.",
                 ),
             h("label", {}, h("span", {}, "API key"), key),
-            h("p", { class: "hint" }, "With the role admin, or monitor for read-only access."),
+            h("p", { class: "hint" }, "With the role admin, campaign, or monitor for read-only access."),
             error,
             h("div", { class: "bar" }, button),
         ),

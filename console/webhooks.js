@@ -1,6 +1,6 @@
 // The webhooks that get the events of a campaign.
-import { change, get, may_change, Problem } from "./api.js";
-import { action, busy, warned } from "./dialog.js";
+import { change, get, may_change, may_operate, Problem } from "./api.js";
+import { action, busy, operator_action, warned } from "./dialog.js";
 import { badge, card, count, h, plural, secret, table, time } from "./dom.js";
 
 const STEPS = [
@@ -93,7 +93,12 @@ function resend_ask(hook, ask) {
 
 function add_ask({ coupon, name, events }, ask) {
     const url = h("input", { name: "url", type: "url", autocomplete: "off" });
-    const alone = h("input", { name: "alone", type: "checkbox", checked: true });
+    const alone = h("input", {
+        name: "alone",
+        type: "checkbox",
+        checked: true,
+        disabled: !may_operate(),
+    });
     const boxes = types.map((name) => h("input", { type: "checkbox", name, checked: true }));
     // All types: also those that later versions add.
     const chosen = () => boxes.filter((box) => box.checked).map((box) => box.name);
@@ -159,7 +164,8 @@ export async function deliveries_card(hook) {
 
 function hook_row(hook, ask, deliveries) {
     const of = `webhook ${hook.webhook}`;
-    const make = (word, work) => action(`${word}…`, () => work(hook, ask), "", of);
+    const own = hook.coupon ? action : operator_action;
+    const make = (word, work) => own(`${word}…`, () => work(hook, ask), "", of);
     const late = h("button", { type: "button", "aria-label": `Deliveries of ${of}` }, "Deliveries");
     late.addEventListener("click", () => busy(late, () => deliveries(hook)));
     const steps = STEPS.filter((step) => !step.from || step.from === hook.state).map((step) =>

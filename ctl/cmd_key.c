@@ -35,7 +35,7 @@ static const char *const roles[] = {
 		NULL
 };
 
-#define ROLES_TEXT "issue, read, use, monitor and admin"
+#define ROLES_TEXT "issue, read, use, monitor, campaign and admin"
 
 /* ---- both stores */
 

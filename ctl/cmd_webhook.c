@@ -55,6 +55,21 @@ static PGresult *hook_row(struct db *db, int64_t id)
 }
 
 /*
+ * The webhook, if it is there and may be changed: with --of-campaign, which coupon-admin gives for
+ * those who only run campaigns, it must be that of one campaign. Else the process ends.
+ */
+static PGresult *hook_row_changing(struct db *db, const struct args *args, int64_t id)
+{
+	PGresult *row = hook_row(db, id);
+
+	if (args_has(args, "of-campaign") && !*column_text(row, 0, "coupon"))
+		log_fatal("webhook %lld gets the events of every campaign: this needs the role "
+			  "admin",
+			  (long long)id);
+	return row;
+}
+
+/*
  * Reads the secret of --secret-file, or makes one. Returns whether it was made: then it is printed.
  */
 static int secret_get(char text[SECRET_TEXT_SIZE], const struct args *args)
@@ -143,6 +158,8 @@ static int create_run(struct ctl *ctl)
 	struct db *db;
 	size_t n = 0;
 
+	if (args_has(args, "of-campaign") && !coupon)
+		args_fail("--coupon is missing: a webhook for every campaign needs the role admin");
 	rules_read(&rules, &ctl->config);
 	if (url_check(args->argument, &rules, why))
 		args_fail("URL is \"%s\": %s", args->argument, why);
@@ -184,7 +201,7 @@ static int rotate_run(struct ctl *ctl)
 	int is_new = secret_get(secret, &ctl->args);
 	struct db *db = store_changing_open(ctl, NULL);
 
-	PQclear(hook_row(db, webhook));
+	PQclear(hook_row_changing(db, &ctl->args, webhook));
 	if (done_before(db, ctl, SECRET_TEMPLATE)) {
 		db_close(db);
 		return 0;
@@ -242,6 +259,7 @@ static int edit_run(struct ctl *ctl)
 		args_fail("--why is \"%s\": allowed only together with --state disabled", why);
 	db = store_changing_open(ctl, NULL);
 	if (!done_before(db, ctl, NULL)) {
+		PQclear(hook_row_changing(db, &ctl->args, webhook));
 		if (!db_value(db, sql_query_webhook_state_set, postgres_number(webhook),
 			      postgres_text(state), postgres_text(why)))
 			hook_absent(webhook);
@@ -260,6 +278,7 @@ static int remove_run(struct ctl *ctl)
 	struct db *db = store_changing_open(ctl, NULL);
 	cJSON *object = output_object();
 
+	PQclear(hook_row_changing(db, &ctl->args, webhook));
 	if (!db_value(db, sql_query_webhook_remove, postgres_number(webhook)))
 		hook_absent(webhook);
 	db_do(db, sql_query_webhook_wake);
@@ -275,7 +294,7 @@ static int resend_run(struct ctl *ctl)
 {
 	int64_t webhook = args_id_argument(&ctl->args), delivery = args_id(&ctl->args, "delivery");
 	struct db *db = store_changing_open(ctl, NULL);
-	PGresult *hook = hook_row(db, webhook), *rows;
+	PGresult *hook = hook_row_changing(db, &ctl->args, webhook), *rows;
 	cJSON *object = output_object();
 
 	if (done_before(db, ctl, RESENT_TEMPLATE)) {
@@ -383,7 +402,7 @@ static int test_run(struct ctl *ctl)
 {
 	int64_t webhook = args_id_argument(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
-	PGresult *hook = hook_row(db, webhook),
+	PGresult *hook = hook_row_changing(db, &ctl->args, webhook),
 		 *rows = db_ask(db, sql_query_webhook_secrets, postgres_number(webhook));
 	char message[4 + ULID_SIZE] = "msg_", *id = message + 4, now[CLOCK_RFC3339_SIZE], *body;
 	struct post_request request = { .url = column_text(hook, 0, "url"), .message = message };
@@ -443,11 +462,13 @@ static int test_run(struct ctl *ctl)
 	return post_is_delivered(&result) ? CTL_DONE : CTL_FAILED;
 }
 
+#define OF_CAMPAIGN_OPTION SWITCH("of-campaign", "only a webhook of one campaign")
+
 #define SECRET_OPTIONS                                                                           \
 	OPTION("secret-file", "FILE",                                                            \
 	       "a file whose first line is the secret, " SECRET_PREFIX " and 24 to 64 bytes in " \
 	       "base64; default: a new secret"),                                                 \
-		KEY_OPTION, BY_OPTION
+		OF_CAMPAIGN_OPTION, KEY_OPTION, BY_OPTION
 
 static const struct command webhook_create_command = {
 	.name = "webhook create",
@@ -491,7 +512,7 @@ static const struct command webhook_edit_command = {
 			   OPTION("why", "TEXT",
 				  "with --state disabled: the reason, which webhook show prints, 1 "
 				  "to 500 bytes"),
-			   KEY_OPTION, BY_OPTION),
+			   OF_CAMPAIGN_OPTION, KEY_OPTION, BY_OPTION),
 	.summary = "enable or disable a webhook, whoever disabled it",
 	.detail = "--state is required. While a webhook is disabled, its queue stays, and new "
 		  "events\n"
@@ -503,7 +524,7 @@ static const struct command webhook_remove_command = {
 	.name = "webhook remove",
 	.run = remove_run,
 	.argument = "ID",
-	.options = OPTIONS(BY_OPTION),
+	.options = OPTIONS(OF_CAMPAIGN_OPTION, BY_OPTION),
 	.summary = "remove a webhook with its secrets and its queue",
 };
 
@@ -514,7 +535,7 @@ static const struct command webhook_resend_command = {
 	.options = OPTIONS(SWITCH("resend", "send requests again that were given up"),
 			   OPTION("delivery", "DELIVERY",
 				  "only this request; default: all that were given up"),
-			   KEY_OPTION, BY_OPTION),
+			   OF_CAMPAIGN_OPTION, KEY_OPTION, BY_OPTION),
 	.summary = "send requests again that were given up",
 	.detail = "Each request has the same webhook-id as before, and all its attempts anew.",
 };
@@ -555,7 +576,8 @@ static const struct command webhook_test_command = {
 		OPTION("key", "KEY",
 		       "1 to 255 bytes of printable ASCII: repeated with the same key, the event "
 		       "has the "
-		       "same webhook-id")),
+		       "same webhook-id"),
+		OF_CAMPAIGN_OPTION),
 	.summary = "send one event of the type " TYPE " now, and print the answer",
 	.detail = "The webhook may be disabled. This program sends the event itself, with the\n"
 		  "settings of the workers, and does not repeat it.",

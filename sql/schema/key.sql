@@ -9,7 +9,7 @@ CREATE TABLE api_key (
 	id              text PRIMARY KEY CHECK (id ~ '^[0-9a-hjkmnp-tv-z]{10}$'),
 	name            text NOT NULL CHECK (name ~ '^[A-Za-z0-9._-]{1,64}$'),
 	roles           text[] NOT NULL CHECK (cardinality(roles) > 0
-		AND roles <@ ARRAY['admin', 'issue', 'monitor', 'read', 'use']),
+		AND roles <@ ARRAY['admin', 'campaign', 'issue', 'monitor', 'read', 'use']),
 	coupons         bigint[]                -- NULL: every one
 		CHECK (cardinality(coupons) BETWEEN 1 AND 256 AND 1 <= ALL (coupons)
 			AND array_position(coupons, NULL) IS NULL),

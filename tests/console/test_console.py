@@ -724,6 +724,41 @@ def test_a_session_that_ends(stack, console, key_make, tmp_path):
         stack.restart("admin")
 
 
+@pytest.mark.whole
+def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
+    """Who runs campaigns has their buttons, and none of what concerns the installation."""
+    coupon = stack.coupon_make(5, name="Buttons")
+    hook = stack.ctl("webhook", "create", "https://hooks.example/").split()[1]
+    stack.ctl("webhook", "create", "https://hooks.example/own", "--coupon", coupon)
+    dead_add(b"Of another program.")
+    buttons = {}
+    for role in ("monitor", "campaign", "admin"):
+        browser.sign_in(key_make(role))
+        browser.sees("1 dead letter")
+        buttons[role] = set()
+        for place, seen in (
+            (f"/campaigns/{coupon}", "https://hooks.example/own"),
+            ("/campaigns", "Buttons"),
+            ("/budgets", "Budgets"),
+            ("/dead", "1 dead letter, oldest first"),
+            ("/keys", "every campaign"),
+        ):
+            browser.open(place)
+            browser.sees(seen)
+            if role != "monitor" and coupon in place:
+                wait_until(lambda: {"New word…", "Stock…"} <= set(browser.words()))
+            buttons[role] |= set(browser.words())
+        browser.press("Sign out")
+        browser.sees("API key")
+    stack.ctl("webhook", "remove", hook)
+    assert {word for word in buttons["monitor"] if "…" in word} == set()
+    of_campaigns = {"Pause…", "Close…", "Edit…", "Stock…", "New campaign…", "New budget…"}
+    of_campaigns |= {"New codes…", "Import…", "New word…", "New webhook…", "Test…", "Disable…"}
+    assert of_campaigns <= buttons["campaign"]
+    of_admins = {"Rebuild…", "New key…", "Revoke…", "Send again…", "Send all again…"}
+    assert buttons["admin"] - buttons["campaign"] == of_admins
+
+
 EXPIRE = """WITH change AS (UPDATE api_key_version SET num = num + 1 RETURNING num)
     UPDATE api_key SET expires_at = now(), version = change.num FROM change WHERE id = %s"""
 

@@ -350,15 +350,31 @@ def test_bodies(admin, api):
 def roles_of(stack, admin, key_make):
     return {
         "admin": known(admin, key_make("admin")),
+        "campaign": known(admin, key_make("campaign")),
         "monitor": known(admin, key_make("monitor")),
         "issue": known(admin, key_make("issue", "read")),
         "none": Caller(admin, None),
     }
 
 
+# What concerns the whole installation; the other changes run campaigns.
+OF_ADMINS = {
+    *("rebuildCampaign", "createKey", "rotateKey", "revokeKey", "stopJob"),
+    *("requeueDeadLetters", "requeueDeadLetter", "removeDeadLetter"),
+}
+RANKS = ["monitor", "campaign", "admin"]
+
+
 def test_each_route_and_each_role(stack, admin, key_make):
     """What is refused is refused before anything runs; what is not has another answer."""
     callers = roles_of(stack, admin, key_make)
+    described = [
+        (operation["operationId"], operation["tags"])
+        for item in admin.described.document["paths"].values()
+        for operation in (item[method] for method in item.keys() - {"parameters"})
+    ]
+    assert {name for name, tags in described if tags == ["admin"]} == OF_ADMINS
+    assert {tuple(tags) for name, tags in described if tags} == {(role,) for role in RANKS}
     tried = 0
     for path, item in admin.described.document["paths"].items():
         if not path.startswith(API) or re.search("/(jobs|now|live)", path):
@@ -374,19 +390,59 @@ def test_each_route_and_each_role(stack, admin, key_make):
                 body = {"nonsense": 1} if method != "get" else None
                 query = "?nonsense=1" if method == "get" else ""
                 told = caller(method.upper(), path + query, body, If_Match='"1"')
-                allowed = role == "admin" or operation["tags"] == [role]
+                (least,) = operation["tags"]
+                allowed = role in RANKS and RANKS.index(role) >= RANKS.index(least)
                 wanted = 400 if allowed else 401 if role == "none" else 403
                 assert told.status_code == wanted, (method, path, role, told.text)
                 problem(told, wanted)
                 tried += 1
     assert tried > 4 * 40
-    for role, status in (("monitor", 403), ("issue", 403), ("none", 401)):
+    for role, status in (("campaign", 403), ("monitor", 403), ("issue", 403), ("none", 401)):
         problem(callers[role]("DELETE", "/jobs/1"), status)
     for role, status in (("issue", 403), ("none", 401)):
         for path in ("/jobs", "/jobs/1", "/now", "/live"):
             problem(callers[role]("GET", path), status)
     bad = Caller(admin, callers["admin"].key[:-1] + "x")
     assert problem(bad("GET", "/campaigns"), 401)
+
+
+def test_who_runs_campaigns(stack, admin, key_make, api):
+    """From the draft to the end, with codes, a budget and webhooks; but not for all campaigns."""
+    caller, budget = known(admin, key_make("campaign")), "b" + uuid.uuid4().hex[:12]
+    begun = admin.call("POST", "/admin/session", {"key": caller.key})
+    assert ok(begun)["role"] == "campaign"
+    ok(caller("POST", "/budgets", {"name": budget, "amount": 7000, "currency": "EUR"}), 201)
+    terms = {"name": "x", "total": 5, "amount_off": 700, "currency": "EUR", "budget": budget}
+    coupon = ok(caller("POST", "/campaigns", terms), 201)["coupon"]
+    path, word = f"/campaigns/{coupon}", "GIFT" + uuid.uuid4().hex[:12].upper()
+    for step in ("publish", "pause", "resume"):
+        ok(caller("POST", f"{path}/{step}"))
+    made = ok(caller("POST", f"{path}/sets", {"count": 3}))["set"]
+    ok(caller("POST", f"{path}/words", {"word": word}))
+    assert word in caller("GET", f"{path}/codes").text
+    assert len(ok(caller("GET", f"/sets/{made}/codes?all=true"))["codes"]) == 3
+    url = {"url": "https://shop.example"}
+    assert "needs the role admin" in problem(caller("POST", "/webhooks", url), 400)
+    every = ok(api("POST", "/webhooks", url), 201)["webhook"]
+    own = ok(caller("POST", "/webhooks", {**url, "coupon": coupon}), 201)["webhook"]
+    state = {"state": "disabled"}
+    for method, rest, body in (
+        ("PATCH", "", state), ("POST", "/rotate", None), ("POST", "/resend", None),
+        ("DELETE", "", None),
+    ):  # fmt: skip
+        told = problem(caller(method, f"/webhooks/{every}{rest}", body), 409)
+        assert told == (
+            f"webhook {every} gets the events of every campaign: this needs the role admin"
+        )
+        ok(caller(method, f"/webhooks/{own}{rest}", body))
+    problem(caller("POST", f"/webhooks/{every}/test"), 409)
+    assert ok(api("GET", f"/webhooks/{every}"))["state"] == "enabled"
+    ok(api("DELETE", f"/webhooks/{every}"))
+    problem(caller("POST", f"{path}/rebuild"), 403)
+    problem(caller("POST", "/keys", {"name": "x", "role": ["admin"]}), 403)
+    ok(caller("POST", f"{path}/close"))
+    entries = ok(caller("GET", path + "/history"))["history"]
+    assert {entry["by"] for entry in entries} == {key_id(caller)}
 
 
 def test_a_key_of_some_coupons(stack, admin, key_make):
