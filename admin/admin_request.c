@@ -8,12 +8,14 @@
 #include "common/serve/web.h"
 
 #include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/keyvalq_struct.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
 
 #define PROBLEM "application/problem+json"
 
@@ -177,15 +179,40 @@ int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX 
 
 /* ---- who sent it */
 
+int request_has_user(const struct admin_request *request, struct auth *auth)
+{
+	const char *name = auth_user_header(auth);
+
+	return *name && request_header(request, name) != NULL;
+}
+
 enum auth_answer request_auth(struct admin_request *request, struct auth *auth, unsigned role,
 			      const struct auth_about *about)
 {
-	const char *bearer = request_header(request, "Authorization");
+	const char *bearer = request_header(request, "Authorization"),
+		   *user_header = auth_user_header(auth);
+	struct evhttp_connection *connection = evhttp_request_get_connection(request->http);
+	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
+	socklen_t len = sizeof(from);
+	const struct evkeyval *header;
 	char cookie[SESSION_TEXT_SIZE];
 	struct credentials credentials = { .session = request_cookie(request, cookie),
 					   .token = request_header(request, "X-CSRF-Token"),
-					   .is_asked = request->is_asked };
+					   .is_asked = request->is_asked,
+					   .from = (struct sockaddr *)&from };
 
+	if (*user_header) {
+		TAILQ_FOREACH (header, evhttp_request_get_input_headers(request->http), next) {
+			if (strcasecmp(header->key, user_header) != 0)
+				continue;
+			credentials.user = credentials.user ? credentials.user : header->value;
+			credentials.users_n++;
+		}
+		/* Without an address it is from elsewhere. */
+		if (getpeername(bufferevent_getfd(evhttp_connection_get_bufferevent(connection)),
+				(struct sockaddr *)&from, &len))
+			from.ss_family = AF_UNSPEC;
+	}
 	if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0)
 		credentials.key = bearer + 7 + strspn(bearer + 7, " ");
 	return auth_check(auth, &credentials, role, about, request->changes, &request->visitor);
@@ -224,16 +251,16 @@ void request_reply(struct admin_request *request, int status, char *text)
 		/* Log what was changed, and what was refused or has failed, and why. */
 		if (connection)
 			evhttp_connection_get_peer(connection, &address, &port);
-		if (!*request->visitor.key) /* strangers do not use up the lines of others */
+		if (!*request->visitor.by) /* strangers do not use up the lines of others */
 			log_info("admin_unauthorized", LOG_S("path", request->path),
 				 LOG_S("address", address ? address : ""), LOG_I("http", status));
 		else if (why)
 			log_info("admin_refused", LOG_S("path", request->path),
-				 LOG_S("key", request->visitor.key), LOG_I("http", status),
+				 LOG_S("key", request->visitor.by), LOG_I("http", status),
 				 LOG_S("error", why), LOG_I("ms", ms));
 		else
 			log_info("admin_request", LOG_S("path", request->path),
-				 LOG_S("key", request->visitor.key), LOG_I("http", status),
+				 LOG_S("key", request->visitor.by), LOG_I("http", status),
 				 LOG_I("ms", ms));
 		cJSON_Delete(problem);
 	}
@@ -284,10 +311,26 @@ void request_refuse_auth(struct admin_request *request, enum auth_answer answer)
 		request->asks = answer;
 		break;
 	case AUTH_FORBIDDEN:
-		request_refuse(request, 403, "this key does not allow that");
+		request_refuse(request, 403,
+			       *request->visitor.by && !request->visitor.grant.key
+				       ? "the role of this user in COUPON_ADMIN_USERS does not "
+					 "allow that"
+				       : "this key does not allow that");
 		break;
 	case AUTH_UNPROVED:
 		request_refuse(request, 403, "X-CSRF-Token is not that of this session");
+		break;
+	case AUTH_NOT_PROXY:
+		request_refuse(request, 403,
+			       "the header of COUPON_ADMIN_USER_HEADER is believed only from "
+			       "COUPON_ADMIN_PROXY_NETWORKS");
+		break;
+	case AUTH_NO_NAME:
+		request_refuse(
+			request, 401,
+			"the header of COUPON_ADMIN_USER_HEADER names nobody: allowed is one "
+			"header with 1 to 64 bytes of printable ASCII without spaces and "
+			"commas");
 		break;
 	case AUTH_UNAVAILABLE:
 		request_refuse(

@@ -18,7 +18,7 @@ struct admin_request {
 	struct evhttp_request *http; /* NULL: its client has gone */
 	const char *path;            /* for the log, without exchange codes and keys */
 	int changes;                 /* it is neither GET nor HEAD */
-	struct visitor visitor;      /* `key` "": it is not known whose it is */
+	struct visitor visitor;      /* `by` "": it is not known whose it is */
 	int64_t begin_ms;
 	int is_asked;          /* for its key: of struct credentials */
 	enum auth_answer asks; /* AUTH_NEW, AUTH_KNOWN: the stores are to be asked first */
@@ -52,6 +52,8 @@ int request_version(struct admin_request *request, int is_needed,
  */
 int request_command_key(struct admin_request *request, char key[COMMAND_KEY_MAX + 1]);
 
+/* Whether it has the header in which a proxy names its user, wherever it comes from. */
+int request_has_user(const struct admin_request *request, struct auth *auth);
 /*
  * request_auth() tells whether the sender may do what needs the role (auth.h). request_admit()
  * returns that as a truth value, and refuses the request if he may not.

@@ -18,6 +18,7 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ struct console_session {
 
 struct auth {
 	const struct config *config;
+	struct proxy_users *users; /* they never change */
 	struct thread thread;
 	pthread_mutex_t lock;
 	struct key_watch watch;
@@ -148,6 +150,7 @@ struct auth *auth_start(const struct config *config)
 	struct auth *auth = checked(calloc(1, sizeof(*auth)));
 
 	auth->config = config;
+	auth->users = proxy_users_new(config);
 	auth->watch = (struct key_watch){ .keys = keys_new(),
 					  .stale_ms = config->keys_stale_s * 1000 };
 	auth->look = (struct key_look){ .watch = &auth->watch, .kind = KEY_LOOK_BOTH };
@@ -171,6 +174,7 @@ void auth_stop(struct auth *auth)
 	postgres_free(auth->postgres);
 	redis_client_free(auth->redis);
 	keys_free(auth->watch.keys);
+	proxy_users_free(auth->users);
 	pthread_mutex_destroy(&auth->lock);
 	OPENSSL_cleanse(auth, sizeof(*auth));
 	free(auth);
@@ -297,13 +301,15 @@ const char *auth_role_name(unsigned roles)
 						    : "monitor";
 }
 
-static int is_allowed(const struct api_key *key, unsigned role, const struct auth_about *about)
+/* `key` NULL: it is a user of a proxy, who has no coupons alone. */
+static int is_allowed(unsigned roles, const struct api_key *key, unsigned role,
+		      const struct auth_about *about)
 {
 	int64_t id;
 
-	if (!auth_may(key->roles, role))
+	if (!auth_may(roles, role))
 		return 0;
-	if (role == 0 || !key->coupons)
+	if (role == 0 || !key || !key->coupons)
 		return 1;
 	if (!about || (!about->coupon && !about->budget))
 		return 0;
@@ -317,13 +323,42 @@ static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
 			const struct console_session *session)
 {
 	memset(visitor, 0, sizeof(*visitor));
-	memcpy(visitor->key, grant->key->id, sizeof(visitor->key));
+	memcpy(visitor->by, grant->key->id, sizeof(grant->key->id));
 	visitor->roles = grant->key->roles;
 	visitor->grant = *grant;
 	if (!session)
 		return;
 	memcpy(visitor->token, session->token, sizeof(visitor->token));
 	visitor->ends_ms = session->ends_ms;
+}
+
+const char *auth_user_header(const struct auth *auth)
+{
+	return proxy_users_header(auth->users);
+}
+
+/* As for a session, a change needs the token: a browser may have sent it for a page of another. */
+static enum auth_answer user_check(const struct auth *auth, const struct credentials *credentials,
+				   int is_change, struct visitor *visitor)
+{
+	const char *token = credentials->token ? credentials->token : "";
+
+	memset(visitor, 0, sizeof(*visitor));
+	switch (proxy_users_find(auth->users, credentials->user, credentials->users_n,
+				 credentials->from, &visitor->roles)) {
+	case PROXY_USER_OK:
+		break;
+	case PROXY_USER_FROM_ELSEWHERE:
+		return AUTH_NOT_PROXY;
+	case PROXY_USER_WRONG:
+		return AUTH_NO_NAME;
+	}
+	snprintf(visitor->by, sizeof(visitor->by), "%s", credentials->user);
+	proxy_users_token(auth->users, visitor->by, visitor->token);
+	if (is_change && (strlen(token) != strlen(visitor->token) ||
+			  CRYPTO_memcmp(token, visitor->token, strlen(token)) != 0))
+		return AUTH_UNPROVED;
+	return AUTH_OK;
 }
 
 enum auth_answer auth_check(struct auth *auth, const struct credentials *credentials, unsigned role,
@@ -333,6 +368,12 @@ enum auth_answer auth_check(struct auth *auth, const struct credentials *credent
 	struct console_session *session = NULL;
 	struct key_grant grant = { 0 };
 
+	if (credentials->user) {
+		answer = user_check(auth, credentials, is_change, visitor);
+		return answer == AUTH_OK && !is_allowed(visitor->roles, NULL, role, about)
+			       ? AUTH_FORBIDDEN
+			       : answer;
+	}
 	pthread_mutex_lock(&auth->lock);
 	if (credentials->key)
 		answer = key_find(auth, credentials->key, credentials->is_asked, &grant);
@@ -340,7 +381,7 @@ enum auth_answer auth_check(struct auth *auth, const struct credentials *credent
 		answer = session_check(auth, credentials, is_change, &session);
 	if (answer == AUTH_OK) {
 		visitor_set(visitor, session ? &session->grant : &grant, session);
-		if (!is_allowed(visitor->grant.key, role, about))
+		if (!is_allowed(visitor->roles, visitor->grant.key, role, about))
 			answer = AUTH_FORBIDDEN;
 	}
 	pthread_mutex_unlock(&auth->lock);
@@ -352,11 +393,14 @@ enum auth_answer auth_check_again(struct auth *auth, struct visitor *visitor, un
 {
 	enum auth_answer answer;
 
+	if (!visitor->grant.key) /* a proxy does not tell when it lets its user in no more */
+		return is_allowed(visitor->roles, NULL, role, about) ? AUTH_OK : AUTH_FORBIDDEN;
 	pthread_mutex_lock(&auth->lock);
 	answer = grant_check(auth, &visitor->grant);
 	if (answer == AUTH_OK && *visitor->token && !session_goes_on(auth, visitor->token))
 		answer = AUTH_NOBODY;
-	if (answer == AUTH_OK && !is_allowed(visitor->grant.key, role, about))
+	if (answer == AUTH_OK &&
+	    !is_allowed(visitor->grant.key->roles, visitor->grant.key, role, about))
 		answer = AUTH_FORBIDDEN;
 	pthread_mutex_unlock(&auth->lock);
 	return answer;
@@ -444,7 +488,7 @@ enum auth_answer auth_session_begin(struct auth *auth, const char *key, int is_a
 
 	pthread_mutex_lock(&auth->lock);
 	answer = key_find(auth, key, is_asked, &grant);
-	if (answer == AUTH_OK && !is_allowed(grant.key, 0, NULL))
+	if (answer == AUTH_OK && !is_allowed(grant.key->roles, grant.key, 0, NULL))
 		answer = AUTH_FORBIDDEN;
 	if (answer == AUTH_OK) {
 		place = session_place(auth, grant.key);

@@ -1,6 +1,6 @@
 /*
- * Authenticates a request by an API key, or by a browser's session that was begun with one, and
- * authorizes it. A thread reads the keys of both stores (common/api_key_watch.h), twice a second
+ * Authenticates a request by an API key, by a browser's session that was begun with one, or by the
+ * name that a reverse proxy gives (proxy_user.h), and authorizes it. A thread reads the keys of both stores (common/api_key_watch.h), twice a second
  * and when a request asks for it. A request is judged when the stores were asked since its arrival:
  * what `couponctl key` has answered is true for the next request. While no store answers, a key
  * that is known waits for half a second, and is judged by the last look.
@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "admin/proxy_user.h"
 #include "common/api_key_watch.h"
 #include "common/program/config.h"
 
@@ -33,7 +34,9 @@ enum auth_answer {
 	AUTH_NEW,        /* the key is not known, and may be new: auth_ask() */
 	AUTH_KNOWN,      /* it was good at the last look: auth_ask() */
 	AUTH_FORBIDDEN,  /* it may not do this */
-	AUTH_UNPROVED,   /* a change by a session, without its token */
+	AUTH_UNPROVED,   /* a change by a session, or by a user of a proxy, without its token */
+	AUTH_NOT_PROXY,  /* the header of a proxy, which comes from elsewhere */
+	AUTH_NO_NAME,    /* in the header of a proxy, or there are several */
 	AUTH_UNAVAILABLE /* no store tells of keys */
 };
 
@@ -46,8 +49,11 @@ uint64_t auth_ask(struct auth *auth, enum auth_answer why);
 /* 0: it goes on; 1: a store has told of all keys since; -1: none could. */
 int auth_told(struct auth *auth, uint64_t question);
 
-/* What a request presents; each may be NULL. */
+/* What a request presents; each may be NULL. The header of a proxy counts before the others. */
 struct credentials {
+	const char *user; /* of the first header of a proxy */
+	size_t users_n;   /* how many it has */
+	const struct sockaddr *from;
 	const char *key;     /* of Authorization: Bearer */
 	const char *session; /* of the cookie */
 	const char *token;   /* X-CSRF-Token */
@@ -55,17 +61,20 @@ struct credentials {
 };
 
 struct visitor {
-	char key[KEY_ID_LEN + 1];
+	char by[PROXY_USER_MAX + 1]; /* the id of the key, or the name of the user; "": nobody */
 	unsigned roles;
 	int64_t ends_ms;               /* of the session, by the wall clock; 0: there is none */
-	char token[SESSION_TEXT_SIZE]; /* of the session */
-	struct key_grant grant;        /* what auth_check_again() judges by */
+	char token[SESSION_TEXT_SIZE]; /* of the session or the user */
+	struct key_grant grant;        /* what auth_check_again() judges by; .key NULL: a user */
 };
 
 /* Whether one of the roles is the one that is needed, or may do what that one may. */
 int auth_may(unsigned roles, unsigned needed);
 /* The greatest of the roles of this program, as "campaign". */
 const char *auth_role_name(unsigned roles);
+
+/* The header in which a proxy names its user; "": none does. */
+const char *auth_user_header(const struct auth *auth);
 
 /*
  * What a request names, as texts; NULL: nothing of this kind. A key of some coupons may do only

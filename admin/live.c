@@ -8,7 +8,7 @@
 #include "admin/scrape.h"
 #include "common/array.h"
 #include "common/clock.h"
-#include "common/api_keys.h"
+#include "admin/proxy_user.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/number.h"
@@ -39,7 +39,7 @@ struct looker {
 	TAILQ_ENTRY(looker) next;
 	struct live *live;
 	struct evhttp_request *request;
-	char key[KEY_ID_LEN + 1]; /* who looks */
+	char key[PROXY_USER_MAX + 1]; /* who looks */
 	int once;
 	int64_t *asked;
 	size_t asked_n;

@@ -165,7 +165,7 @@ static void command_run(struct operations *operations, struct admin_request *req
 					       .request = command,
 					       .timeout_ms = operations->config->admin_timeout_ms,
 					       .changes = match->route->role > KEY_ROLE_MONITOR,
-					       .by = request->visitor.key,
+					       .by = request->visitor.by,
 					       .may_start = may_start,
 					       .ended = on_ended,
 					       .context = operation });
@@ -215,7 +215,7 @@ static void on_job_ended(void *context, const struct child_result *result)
 	job->child = NULL;
 	job->end_ms = clock_wall_ms();
 	metrics_count_result(job->status);
-	job_end_log(job, job->visitor.key);
+	job_end_log(job, job->visitor.by);
 }
 
 static int job_may_start(void *context)
@@ -240,7 +240,7 @@ static cJSON *job_head_json(struct job *job)
 	output_id(object, "job", job->id);
 	output_text(object, "command", job->route->command);
 	output_text(object, "coupon", job->coupon);
-	output_text(object, "by", job->visitor.key);
+	output_text(object, "by", job->visitor.by);
 	output_text(object, "state", job_state(job));
 	output_text(object, "progress", job->child ? child_last_line(job->child) : NULL);
 	time_add(object, "begun_at", job->begin_ms);
@@ -264,12 +264,12 @@ static cJSON *job_json(struct job *job)
 static void job_run(struct operations *operations, struct admin_request *request,
 		    const struct route_match *match, const char *command, const char *key)
 {
-	const char *coupon = route_part(match, "coupon"), *visitor = request->visitor.key;
+	const char *coupon = route_part(match, "coupon"), *visitor = request->visitor.by;
 	char location[64], number[NUMBER_SIZE];
 	struct job *job, *oldest = NULL;
 
 	TAILQ_FOREACH (job, &operations->jobs, next) {
-		if (*key && strcmp(job->key, key) == 0 && strcmp(job->visitor.key, visitor) == 0)
+		if (*key && strcmp(job->key, key) == 0 && strcmp(job->visitor.by, visitor) == 0)
 			break;
 	}
 	if (job && strcmp(job->command, command) != 0) {
@@ -362,7 +362,7 @@ void jobs_answer(struct operations *operations, struct admin_request *request, c
 		child_kill(job->child);
 		job->child = NULL;
 		job->end_ms = clock_wall_ms();
-		job_end_log(job, request->visitor.key);
+		job_end_log(job, request->visitor.by);
 	}
 	request_reply_object(request, 200, job_json(job));
 }

@@ -221,7 +221,7 @@ int command_request_begin(struct command_request *request, const struct route_ma
 	else if (route->option)
 		output_bool(request->json, route->option, 1);
 	if (option_find(command, "by", 2))
-		option_add(request, "by", visitor->key);
+		option_add(request, "by", visitor->by);
 	/* Anybody who knows a word can use it: only those who may read all codes get it. */
 	if (!auth_may(visitor->roles, KEY_ROLE_CAMPAIGN) &&
 	    option_find(command, "without-words", 13))

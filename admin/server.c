@@ -106,7 +106,7 @@ static void on_live(struct admin_server *server, struct admin_request *request, 
 	if (*detail) {
 		request_refuse(request, 400, detail);
 	} else {
-		status = live_look(server->live, request->http, request->visitor.key, coupons, once,
+		status = live_look(server->live, request->http, request->visitor.by, coupons, once,
 				   &why);
 		if (status)
 			request_refuse(request, status, why);
@@ -187,7 +187,8 @@ static cJSON *session_json(const struct visitor *visitor)
 	cJSON *object = output_object();
 	char text[CLOCK_RFC3339_SIZE];
 
-	output_text(object, "key", visitor->key);
+	output_text(object, "key", visitor->grant.key ? visitor->by : NULL);
+	output_text(object, "user", visitor->grant.key ? NULL : visitor->by);
 	output_text(object, "role", auth_role_name(visitor->roles));
 	output_text(object, "csrf_token", visitor->token);
 	output_text(object, "ends_at",
@@ -217,7 +218,11 @@ static void on_session(struct admin_server *server, struct admin_request *reques
 	const cJSON *body, *key;
 	enum auth_answer answer;
 
-	if (method == EVHTTP_REQ_POST) {
+	/* A key would not count beside the name that the proxy gives. */
+	if (method == EVHTTP_REQ_POST && request_has_user(request, server->auth)) {
+		request_refuse(request, 403,
+			       "a proxy names the user of this request: there is no other session");
+	} else if (method == EVHTTP_REQ_POST) {
 		body = request_body(request, server->arena, &answered);
 		if (answered)
 			return;

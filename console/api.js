@@ -7,7 +7,7 @@ const LOST_MS = 10000; // then a connection is given up, although nothing has en
 const SESSION_MS = 2000;
 const RETRY_MS = [500, 1000, 1000, 1000, 1000, 2000, 5000];
 
-let session = null; // key, role, csrf_token, ends_at
+let session = null; // key or user, role, csrf_token, ends_at
 let is_over = false; // it has ended, and not by the button
 const watchers = new Set(); // told when the session begins or ends
 

@@ -15,6 +15,7 @@ const main = document.getElementById("main");
 const nav = document.querySelector("nav");
 const who = document.querySelector(".who");
 const stale = document.getElementById("stale");
+const leave_button = document.getElementById("leave");
 
 let leave = null; // ends the page that is shown
 let turn = 0; // of a page: a late answer of an earlier one is dropped
@@ -76,7 +77,11 @@ function sign_in(main) {
                         "coupon-admin was restarted. Sign in to return to this page.",
                 ),
             h("label", {}, h("span", {}, "API key"), key),
-            h("p", { class: "hint" }, "With the role admin, campaign, or monitor for read-only access."),
+            h(
+                "p",
+                { class: "hint" },
+                "With the role admin, campaign, or monitor for read-only access.",
+            ),
             error,
             h("div", { class: "bar" }, button),
         ),
@@ -93,7 +98,10 @@ function not_found(main) {
 function nav_show(path) {
     const session = session_get();
     nav.hidden = who.hidden = !session;
-    if (session) say(document.getElementById("who"), `${session.role} ${session.key}`);
+    if (session) {
+        say(document.getElementById("who"), `${session.role} ${session.user ?? session.key}`);
+        leave_button.hidden = session.user != null; // whom a proxy names it also signs out
+    }
     for (const link of nav.querySelectorAll("a")) {
         const target = link.getAttribute("href").slice(1);
         const here = target === "/" ? path === "/" : path.startsWith(target);
@@ -137,7 +145,7 @@ function stale_show(age) {
     say(stale, age == null ? "" : `This data is ${seconds} s old. Reconnecting…`);
 }
 
-document.getElementById("leave").addEventListener("click", session_end);
+leave_button.addEventListener("click", session_end);
 window.addEventListener("hashchange", () => {
     show();
     main.focus();

@@ -135,6 +135,16 @@ SETTING_NUMBER(
 	"time limit for a command; after it the command is killed, and its outcome is unknown")
 SETTING_NUMBER(admin_session_s, "COUPON_ADMIN_SESSION_S", "admin-session-s", ADMIN, 43200, 1,
 	       604800, "duration of a console session")
+SETTING_TEXT(admin_user_header, "COUPON_ADMIN_USER_HEADER", "admin-user-header", ADMIN, "",
+	     "header in which a reverse proxy names the person whom it has signed in to "
+	     "coupon-admin, for example X-Forwarded-User (default: none)")
+SETTING_TEXT(admin_proxy_networks, "COUPON_ADMIN_PROXY_NETWORKS", "admin-proxy-networks", ADMIN, "",
+	     "networks, joined by commas, of the reverse proxies whose COUPON_ADMIN_USER_HEADER "
+	     "is believed; from elsewhere the header is refused (default: none)")
+SETTING_TEXT(admin_users, "COUPON_ADMIN_USERS", "admin-users", ADMIN, "",
+	     "what the people of COUPON_ADMIN_USER_HEADER may do: pairs NAME:ROLE, joined by "
+	     "commas, with the roles monitor, campaign and admin; the name * is everybody else "
+	     "(default: none)")
 SETTING_TEXT(tls_cert, "COUPON_TLS_CERT", "tls-cert", GATEWAY | WORKER | CTL | ADMIN, "",
 	     "path of a PEM file with the certificate of the TCP listeners, followed by its chain "
 	     "up to the CA; if set, these listeners accept only TLS (default: none)")

@@ -759,6 +759,34 @@ def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
     assert buttons["admin"] - buttons["campaign"] == of_admins
 
 
+@pytest.mark.whole
+def test_whom_a_proxy_has_signed_in(stack, console, tmp_path):
+    coupon = stack.coupon_make(5, name="Of a user")
+    stack.restart(
+        "admin",
+        COUPON_ADMIN_USER_HEADER="X-Forwarded-User",
+        COUPON_ADMIN_PROXY_NETWORKS="127.0.0.1",
+        COUPON_ADMIN_USERS="ben:campaign",
+    )
+    try:
+        with browser_open(console, tmp_path / "profile") as browser:
+            driver = browser.driver
+            driver.execute_cdp_cmd("Network.enable", {})
+            named = {"headers": {"X-Forwarded-User": "ben"}}
+            driver.execute_cdp_cmd("Network.setExtraHTTPHeaders", named)
+            browser.open("/")
+            browser.sees("campaign ben", "All monitored parts are healthy.")
+            browser.open(f"/campaigns/{coupon}")
+            browser.press("Pause…")
+            browser.press("Pause")
+            browser.sees("paused")
+            assert "Sign out" not in browser.words()
+    finally:
+        stack.restart("admin")
+    entries = [json.loads(line) for line in stack.ctl("history", coupon, "--json").splitlines()]
+    assert "ben" in {entry["by"] for entry in entries}
+
+
 EXPIRE = """WITH change AS (UPDATE api_key_version SET num = num + 1 RETURNING num)
     UPDATE api_key SET expires_at = now(), version = change.num FROM change WHERE id = %s"""
 

@@ -7,6 +7,7 @@ GOOD, BAD = ACCESS + "test_what_is_good", ACCESS + "test_what_is_bad"
 GATE = "gateway/auth/auth.c"
 
 ADMIN = "tests/e2e/test_e2e_admin.py::"
+BY_PROXY = "tests/e2e/test_e2e_admin_proxy.py::"
 
 KNOWN = "tests/e2e/test_e2e_known.py::"
 AUTH = "tests/e2e/test_e2e_auth.py::"
@@ -232,9 +233,73 @@ MUTANTS = [
         "access",
         "the token of a change by a session",
         "admin/auth.c",
-        "if (is_change && (strlen(token)",
-        "if (is_change < 0 && (strlen(token)",
+        "if (is_change && (strlen(token) != strlen(session->token) ||",
+        "if (is_change < 0 && (strlen(token) != strlen(session->token) ||",
         ADMIN + "test_a_session",
+    ),
+    mutant(
+        "access",
+        "the token of a change by a user of a proxy",
+        "admin/auth.c",
+        "if (is_change && (strlen(token) != strlen(visitor->token) ||",
+        "if (is_change < 0 && (strlen(token) != strlen(visitor->token) ||",
+        BY_PROXY + "test_a_change_needs_the_token_of_its_user",
+    ),
+    mutant(
+        "access",
+        "the user of whom a token for changes is",
+        "admin/proxy_user.c",
+        "(const unsigned char *)name, strlen(name),",
+        "(const unsigned char *)name, 0,",
+        BY_PROXY + "test_a_change_needs_the_token_of_its_user",
+    ),
+    mutant(
+        "access",
+        "the networks of proxies that may name a user",
+        "admin/proxy_user.c",
+        "if (!networks_have_address(&users->networks, from))",
+        "if (0 * !networks_have_address(&users->networks, from))",
+        BY_PROXY + "test_from_elsewhere_the_header_is_refused",
+    ),
+    mutant(
+        "access",
+        "the second header that names another user",
+        "admin/proxy_user.c",
+        "if (n != 1 || !is_name(name))",
+        "if (n < 1 || !is_name(name))",
+        BY_PROXY + "test_what_names_nobody",
+    ),
+    mutant(
+        "access",
+        "the bytes that the name of a user may have",
+        "admin/proxy_user.c",
+        "if (n != 1 || !is_name(name))",
+        "if (n != 1)",
+        BY_PROXY + "test_what_names_nobody",
+    ),
+    mutant(
+        "access",
+        "the name that counts before a key",
+        "admin/auth.c",
+        "\tif (credentials->user) {\n",
+        "\tif (credentials->user && !credentials->key) {\n",
+        BY_PROXY + "test_the_name_counts_before_a_key_and_a_session",
+    ),
+    mutant(
+        "access",
+        "the role that a user must have been given",
+        "admin/proxy_user.c",
+        "*roles = user ? user->role : users->role_of_others;",
+        "*roles = user ? user->role : users->role_of_others | KEY_ROLE_MONITOR;",
+        BY_PROXY + "test_who_is_not_listed_may_do_nothing",
+    ),
+    mutant(
+        "access",
+        "the network of every address, of which no proxy is",
+        "admin/proxy_user.c",
+        "if (users->networks.list[i].bits == 0)",
+        "if (users->networks.list[i].bits < 0)",
+        BY_PROXY + "test_settings_that_are_refused",
     ),
     mutant(
         "access",
@@ -579,7 +644,7 @@ MUTANTS = [
         "access",
         "the role of who begins a session",
         "admin/auth.c",
-        "if (answer == AUTH_OK && !is_allowed(grant.key, 0, NULL))",
+        "if (answer == AUTH_OK && !is_allowed(grant.key->roles, grant.key, 0, NULL))",
         "if (0)",
         ADMIN + "test_a_session",
     ),
@@ -612,7 +677,7 @@ MUTANTS = [
         "commands",
         "whose a key of a job is",
         "admin/operation.c",
-        "strcmp(job->key, key) == 0 && strcmp(job->visitor.key, visitor) == 0",
+        "strcmp(job->key, key) == 0 && strcmp(job->visitor.by, visitor) == 0",
         "strcmp(job->key, key) == 0 && visitor",
         ADMIN + "test_codes_and_jobs_that_come_again",
     ),
