@@ -11,6 +11,7 @@
 
 #define OPTION_SIZE 40
 
+static char *last; /* sentence of a failure */
 static void (*collect)(const char *sentence, int is_warning);
 
 int text_is_plain(const char *text, size_t len)
@@ -78,18 +79,26 @@ void say_list(const char *format, va_list list, int is_warning)
 	check(vasprintf(&text, own ? own : format, list) >= 0);
 #pragma GCC diagnostic pop
 	free(own);
-	if (!collect) {
-		fprintf(stderr, "%s: %s", log_program_name(), is_warning ? "warning: " : "");
-		text_print_plain(text, strlen(text), stderr);
-		fputc('\n', stderr);
-	} else {
-		out = checked(open_memstream(&plain, &size));
-		text_print_plain(text, strlen(text), out);
-		check(fclose(out) == 0);
-		collect(plain, is_warning);
-		free(plain);
-	}
+	out = checked(open_memstream(&plain, &size));
+	text_print_plain(text, strlen(text), out);
+	check(fclose(out) == 0);
 	free(text);
+	if (collect)
+		collect(plain, is_warning);
+	else
+		fprintf(stderr, "%s: %s%s\n", log_program_name(), is_warning ? "warning: " : "",
+			plain);
+	if (is_warning) {
+		free(plain);
+	} else {
+		free(last);
+		last = plain;
+	}
+}
+
+const char *say_last(void)
+{
+	return last;
 }
 
 void say(const char *format, ...)
@@ -141,10 +150,15 @@ static void fatal_say(const char *format, va_list list)
 	say_list(format, list, 0);
 }
 
+void say_fatal(void)
+{
+	log_fatal_to(fatal_say);
+}
+
 void say_to(void (*take)(const char *sentence, int is_warning))
 {
 	collect = take;
-	log_fatal_to(fatal_say);
+	say_fatal();
 }
 
 int say_is_collected(void)

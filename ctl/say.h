@@ -20,6 +20,11 @@ void say_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void say_list(const char *format, va_list list, int is_warning)
 	__attribute__((format(printf, 1, 0)));
 
+/* The last sentence of say(), without control characters; NULL: there is none. Lent. */
+const char *say_last(void);
+/* From now on the sentence of log_fatal() is one of say(), too. */
+void say_fatal(void);
+
 /* The option with this name, as sentences name it. Lent, until the fourth call from now. */
 const char *say_option(const char *name);
 /*

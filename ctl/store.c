@@ -175,23 +175,46 @@ static struct {
 	char *url;
 	int64_t id;
 	int has_begun;
+	int hides_why; /* the sentence may have an exchange code, which the history must not have */
 } recorded;
 
-/* Records the exit status. If PostgreSQL is away, history does not show how the command ended. */
+#define WHY_BYTES_MAX 500 /* of a sentence that the history has */
+
+/* Why the command fails, for the history (malloc); NULL: it does not, or there is no sentence. */
+static char *why_make(int status)
+{
+	const char *last = status == CTL_DONE || recorded.hides_why ? NULL : say_last();
+	size_t len = last ? strlen(last) : 0;
+
+	if (len == 0 || !json_text_is_valid(last))
+		return NULL;
+	if (len > WHY_BYTES_MAX)
+		for (len = WHY_BYTES_MAX; (last[len] & 0xc0) == 0x80;) /* within a character */
+			len--;
+	return checked(strndup(last, len));
+}
+
+/*
+ * Records the exit status, and why it failed. If PostgreSQL is away, history does not show how the
+ * command ended.
+ */
 static void command_end(int status, void *unused)
 {
 	const struct postgres_options options = { .url = recorded.url,
 						  .application_name = log_program_name(),
 						  .connect_timeout_ms = END_TIMEOUT_MS };
+	char *why = why_make(status);
 	const struct postgres_argument arguments[] = { postgres_number(recorded.id),
-						       postgres_number(status) };
+						       postgres_number(status),
+						       postgres_text(why) };
 	const struct postgres_patience patience = { .timeout_ms = END_TIMEOUT_MS };
 	struct postgres *postgres = postgres_new(&options);
 
 	(void)unused;
 	if (postgres_open(postgres) == 0)
-		PQclear(postgres_query(postgres, sql_query_command_end, 2, arguments, &patience));
+		PQclear(postgres_query(postgres, sql_query_command_end, 3, arguments, &patience));
 	postgres_free(postgres);
+	free(why);
 	free(recorded.url);
 }
 
@@ -263,11 +286,13 @@ void store_by_set(struct db *db, const struct ctl *ctl)
 	check(command != NULL);
 	words = words_join(&ctl->args, ' ', (const char *const[]){ "by", NULL }, 1);
 	recorded.has_begun = 1;
+	recorded.hides_why = strncmp(command, "codes", strlen("codes")) == 0;
 	recorded.id = db_value(db, sql_query_command_begin, postgres_text(name),
 			       postgres_text(command), postgres_text(words));
 	free(command);
 	free(words);
 	recorded.url = checked(strdup(ctl->config.database_url));
+	say_fatal();
 	check(on_exit(command_end, NULL) == 0);
 }
 

@@ -133,7 +133,7 @@ GRANT EXECUTE ON FUNCTION
 	coupon_recover_end(bigint, int, int[], bigint[], bigint, bigint),
 	coupon_recover_done(smallint[], bigint[], text, bigint, text, text),
 	use_recover(text[]), use_recover_end(), command_begin(text, text, text),
-	command_end(bigint, smallint) TO couponmq_worker;
+	command_end(bigint, smallint, text) TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
 	webhook_lease(int, int, bigint),
@@ -152,7 +152,7 @@ GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_histo
 	webhook_delivery, webhook_secret
 	TO couponmq_operator;
 -- What they ask for is recorded, and not by themselves.
-GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint),
+GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint, text),
 	command_key_take(text, text, text), command_key_answer(text, text) TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,

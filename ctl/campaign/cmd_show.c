@@ -11,6 +11,7 @@
 #include "common/rabbit/topology.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
 #include "embed.h"
@@ -24,6 +25,7 @@
 #define RECENT_COUNT 20
 #define RECENT_MAX 1000
 #define COMMANDS_COUNT 100 /* of the history, by default */
+#define TEXT_BYTES_MAX 200 /* of what is searched for */
 
 static int curve_run(struct ctl *ctl)
 {
@@ -342,25 +344,72 @@ static void list_row_print(void *context, const PGresult *page, int row)
 		   *(const int *)context);
 }
 
+static const char *const states[] = { "draft",  "scheduled", "issuing", "sold_out",
+				      "paused", "ended",     NULL };
+static const char *const sorts[] = { "id", "name", "begin", "end", "total", "issued", NULL };
+
+/* The time of an option as an argument of a statement, in ms; NULL: not given. */
+static struct postgres_argument time_argument(const struct args *args, const char *option)
+{
+	const char *text = args_text(args, option);
+	int64_t wall_ms = 0;
+
+	if (text && rfc3339_parse(text, &wall_ms))
+		args_fail("%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z",
+			  say_option(option), text);
+	return text ? postgres_number(wall_ms) : postgres_text(NULL);
+}
+
 static int list_run(struct ctl *ctl)
 {
-	int64_t after = args_id(&ctl->args, "after"), count = args_count(&ctl->args, INT64_MAX);
-	int as_json = args_has(&ctl->args, "json");
+	const struct args *args = &ctl->args;
+	int64_t after = args_id(args, "after"), count = args_count(args, INT64_MAX),
+		skip = args_number(args, "skip", 0, INT32_MAX, 0);
+	int as_json = args_has(args, "json"), state = args_choice(args, "state", -1),
+	    sort = args_choice(args, "sort", 0), downwards = args_has(args, "descending");
+	const char *name = args_bytes(args, "name", TEXT_BYTES_MAX);
+	struct postgres_argument from = time_argument(args, "from"), to = time_argument(args, "to");
 	struct db *db = store_postgres_open(ctl);
+	PGresult *found;
 
 	if (!as_json)
 		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "state", "total",
 		       "issued", "limit", "begin", "end", "name");
-	store_coupons_read(db, sql_query_coupon_list, after, count, list_row_print, &as_json);
+	if (!name && state < 0 && sort == 0 && !downwards && skip == 0 && !args_has(args, "from") &&
+	    !args_has(args, "to")) {
+		store_coupons_read(db, sql_query_coupon_list, after, count, list_row_print,
+				   &as_json);
+		db_close(db);
+		return 0;
+	}
+
+	found = db_ask(db, sql_query_coupon_find, postgres_number(after), postgres_number(count),
+		       postgres_number(skip), postgres_text(name),
+		       postgres_text(state < 0 ? NULL : states[state]), from, to,
+		       postgres_text(sorts[sort]), postgres_text(downwards ? "true" : "false"));
 	db_close(db);
+	for (int row = 0; row < PQntuples(found); row++)
+		list_row_print(&as_json, found, row);
+	PQclear(found);
 	return 0;
 }
 
 const struct command list_command = {
 	.name = "list",
 	.run = list_run,
-	.options = OPTIONS(PAGE_OPTIONS("ID", "coupon", "all")),
-	.summary = "list all campaigns by id",
+	.options = OPTIONS(
+		PAGE_OPTIONS("ID", "coupon", "all"),
+		OPTION("skip", "N", "leave out the first N that match; default: 0"),
+		OPTION("name", "TEXT", "those with this text in the name, in any case, or this id"),
+		OPTION_WORDS("state", "STATE", states,
+			     "those in this state: draft, scheduled, issuing, sold_out,\n"
+			     "paused or ended"),
+		OPTION("from", "T", "those whose window does not end before this time"),
+		OPTION("to", "T", "those whose window does not begin after this time"),
+		OPTION_WORDS("sort", "BY", sorts,
+			     "in the order of id, name, begin, end, total or issued;\ndefault: id"),
+		SWITCH("descending", "the other way round")),
+	.summary = "list campaigns: all, or those that match",
 };
 
 /* ---- history */
@@ -381,24 +430,43 @@ static char *term_text(const char *term, const cJSON *value, const char *currenc
 	return text ? text : checked(strdup(""));
 }
 
+static const char *const results[] = { "done", "failed", NULL };
+
 static int history_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
+	static const char *const filters[] = { "who", "what", "from", "to", "result" };
 	int64_t coupon = args_id_argument(args), after = args_id(args, "after"),
 		count = args_count(args, coupon ? PAGE_COUNT_MAX : COMMANDS_COUNT);
-	struct db *db = store_postgres_open(ctl);
+	int result = args_choice(args, "result", -1);
+	struct postgres_argument since = time_argument(args, "from"),
+				 until = time_argument(args, "to");
+	struct db *db;
 	PGresult *entries;
+
+	for (size_t i = 0; coupon && i < sizeof(filters) / sizeof(filters[0]); i++)
+		if (args_has(args, filters[i]))
+			args_fail("%s is for the history of all commands, without an ID",
+				  say_option(filters[i]));
+	db = store_postgres_open(ctl);
 
 	if (coupon) {
 		PQclear(store_coupon_row(db, sql_query_coupon_issued, coupon));
 		entries = db_ask(db, sql_query_coupon_history, postgres_number(coupon),
 				 postgres_number(after), postgres_number(count));
 	} else {
-		entries = db_ask(db, sql_query_command_list, db_id(after), postgres_number(count));
+		entries = db_ask(db, sql_query_command_list, db_id(after), postgres_number(count),
+				 postgres_text(args_bytes(args, "who", TEXT_BYTES_MAX)),
+				 postgres_text(args_bytes(args, "what", TEXT_BYTES_MAX)), since,
+				 until,
+				 postgres_text(result < 0    ? NULL
+					       : result == 0 ? "false"
+							     : "true"));
 	}
 	db_close(db);
 	if (!coupon || args_has(args, "json")) {
-		output_rows(entries, NULL, "{id:-6} {at}  {status|-}  {by}: {command}{words}\n",
+		output_rows(entries, NULL,
+			    "{id:-6} {at}  {status|-}  {by}: {command}{words}[why : {why}]\n",
 			    args_has(args, "json"));
 		return CTL_DONE;
 	}
@@ -443,16 +511,26 @@ const struct command history_command = {
 	.name = "history",
 	.run = history_run,
 	.argument = "[ID]",
-	.options = OPTIONS(PAGE_OPTIONS("N", "entry", "100; of a campaign all")),
+	.options = OPTIONS(PAGE_OPTIONS("N", "entry", "100; of a campaign all"),
+			   OPTION("who", "TEXT",
+				  "commands of those who have this text in their name"),
+			   OPTION("what", "TEXT",
+				  "commands with this text in their name or their words"),
+			   OPTION("from", "T", "commands since this time"),
+			   OPTION("to", "T", "commands up to this time"),
+			   OPTION_WORDS("result", "RESULT", results,
+					"commands that are done, or have failed")),
 	.summary = "print what was changed: by all commands, or of one campaign",
-	.detail = "Without an ID, the command prints each command that changes something, the "
-		  "latest\n"
-		  "first. A command is recorded before it changes anything, and its exit status "
-		  "when\n"
-		  "it ends. The last 100,000 commands are kept, without exchange codes.\n"
-		  "With an ID, it prints every change of that campaign, in order: the time, who "
-		  "made\n"
-		  "it, and each term before and after. PostgreSQL records a change whoever makes "
-		  "it.\n"
-		  "That a campaign opened by the clock, at its begin, is an entry as well.",
+	.detail =
+		"Without an ID, the command prints each command that changes something, the "
+		"latest\n"
+		"first. A command is recorded before it changes anything, and its exit status, and "
+		"why\n"
+		"it failed, when it ends. The last 100,000 commands are kept, without exchange "
+		"codes.\n"
+		"With an ID, it prints every change of that campaign, in order: the time, who "
+		"made\n"
+		"it, and each term before and after. PostgreSQL records a change whoever makes "
+		"it.\n"
+		"That a campaign opened by the clock, at its begin, is an entry as well.",
 };

@@ -112,6 +112,33 @@ WHERE id > $1::bigint
 ORDER BY id
 LIMIT $2::int
 
+-- coupon_find: The campaigns that match, in an order: a page of them.
+-- $1 after this id, $2 limit, $3 how many are left out first, $4 a text in the name, or the id
+-- (NULL: any), $5 the state, also sold_out (NULL: any), $6 and $7 a span that the window touches,
+-- in ms (NULL: without an end on this side), $8 what they are ordered by: id, name, begin, end,
+-- total or issued, $9 whether downwards
+SELECT id::text AS coupon, name, status, s.state, total_num AS total, issued_num AS issued,
+	user_limit AS limit,
+	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
+	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end
+FROM coupon, campaign_state(status, begin_at, least(end_at, valid_to), now()) AS s (state)
+WHERE id > $1::bigint
+	AND ($4::text IS NULL OR id::text = $4::text OR strpos(lower(name), lower($4::text)) > 0)
+	AND ($5::text IS NULL OR $5::text = CASE
+		WHEN s.state = 'issuing' AND issued_num >= total_num THEN 'sold_out'
+		ELSE s.state END)
+	AND ($6::bigint IS NULL OR end_at IS NULL
+		OR end_at >= timestamptz 'epoch' + $6::bigint * interval '1 ms')
+	AND ($7::bigint IS NULL OR begin_at IS NULL
+		OR begin_at <= timestamptz 'epoch' + $7::bigint * interval '1 ms')
+ORDER BY CASE WHEN $8::text = 'name' AND NOT $9::boolean THEN lower(name) END,
+	CASE WHEN $8::text = 'name' AND $9::boolean THEN lower(name) END DESC,
+	(CASE $8::text WHEN 'begin' THEN extract(epoch FROM begin_at)
+		WHEN 'end' THEN extract(epoch FROM end_at) WHEN 'total' THEN total_num
+		WHEN 'issued' THEN issued_num END) * CASE WHEN $9::boolean THEN -1 ELSE 1 END,
+	id * CASE WHEN $9::boolean THEN -1 ELSE 1 END
+LIMIT $2::bigint OFFSET $3::bigint
+
 -- coupon_lock: Reads a coupon and locks it until the transaction ends: until then its receives are
 -- not settled. Times in ms since the epoch, 0 = no bound; end_ms: nothing is issued from then on;
 -- own_end_ms: the end of the campaign alone; now_ms is the server's clock.

@@ -119,9 +119,9 @@ UPDATE installation SET id = gen_random_uuid() RETURNING id
 -- $1 a name, $2 the command, $3 its words
 SELECT command_begin($1::text, $2::text, $3::text)
 
--- command_end: It has ended.
+-- command_end: It has ended; see sql/function/command_end.sql.
 -- $1 its id, $2 its exit status
-SELECT command_end($1::bigint, $2::smallint)
+SELECT command_end($1::bigint, $2::smallint, $3::text)
 
 -- command_key_answer: What the command with this key prints.
 -- $1 the key, $2 JSON
@@ -135,11 +135,18 @@ SELECT is_new, is_same, made_by, answer FROM command_key_take($1::text, $2::text
 -- $1 a name
 SELECT set_config('couponmq.by', $1::text, false)
 
--- command_list: The last ones, the latest first.
--- $1 before this id; NULL: up to the last one, $2 limit
+-- command_list: The last ones that match, the latest first.
+-- $1 before this id; NULL: up to the last one, $2 limit, $3 a text in who made it, $4 a text in the
+-- command and its words (NULL: any), $5 and $6 from and to, in ms (NULL: any), $7 whether it failed
+-- (NULL: any)
 SELECT id, to_char(made_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at,
-	made_by AS by, command, words, status
+	made_by AS by, command, words, status, why
 FROM command_history
 WHERE id < coalesce($1::bigint, 9223372036854775807)
+	AND ($3::text IS NULL OR strpos(lower(made_by), lower($3::text)) > 0)
+	AND ($4::text IS NULL OR strpos(lower(command || words), lower($4::text)) > 0)
+	AND ($5::bigint IS NULL OR made_at >= timestamptz 'epoch' + $5::bigint * interval '1 ms')
+	AND ($6::bigint IS NULL OR made_at <= timestamptz 'epoch' + $6::bigint * interval '1 ms')
+	AND ($7::boolean IS NULL OR $7::boolean = (coalesce(status, 0) NOT IN (0, 3)))
 ORDER BY id DESC
 LIMIT $2::bigint

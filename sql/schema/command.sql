@@ -9,7 +9,8 @@ CREATE TABLE command_history (
 	made_by text NOT NULL,
 	command text NOT NULL, -- 'webhook edit'
 	words   text NOT NULL, -- its arguments and options, without exchange codes
-	status  smallint       -- of its exit; NULL: it has not ended, or was killed
+	status  smallint,      -- of its exit; NULL: it has not ended, or was killed
+	why     text           -- the last sentence about a failure; NULL: there is none
 );
 
 -- The keys of commands (--key, Idempotency-Key), each written in the transaction of what its

@@ -185,7 +185,7 @@ def test_what_it_asks_for_is_recorded(role, owner, program):
     db, by = role(program), f"keeper@{uuid.uuid4()}"
     (begun,) = db.execute("SELECT command_begin(%s, 'recover', ' --tail=9')", (by,)).fetchone()
     for status in (11, 0):
-        db.execute("SELECT command_end(%s, %s::smallint)", (begun, status))
+        db.execute("SELECT command_end(%s, %s::smallint, NULL)", (begun, status))
     history = owner.execute(
         "SELECT id, command, words, status FROM command_history WHERE made_by = %s", by
     )
