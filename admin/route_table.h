@@ -22,6 +22,8 @@ ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", "getCampaignCur
       .list = "curve")
 ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", "listRecentReceives",
       .list = "recent")
+ROUTE(GET, "/campaigns/{coupon}/coupons", MONITOR, "export", "exportCoupons", .list = "coupons",
+      .option = "format", .value = "jsonl")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list", "listCodeSets")
 ROUTE(POST, "/campaigns/{coupon}/codes", CAMPAIGN, "codes import", "importCodes",
       .option = "format", .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
