@@ -68,7 +68,10 @@ THREAD_TESTS = $(patsubst %,$(BUILD_DIR)/tests/unit_test_%,admission admission_c
 FUZZ_MAIN = $(if $(filter fuzz,$(SAN)),-fsanitize=fuzzer,$(BUILD_DIR)/tests/fuzz/replay.o)
 EMBEDDED = $(foreach folder,lua sql/schema sql/migration sql/function sql/query,$(sort \
 	$(wildcard $(folder)/*.lua $(folder)/*.sql))) sql/roles.sql docs/reference/openapi.json \
-	admin/openapi.json $(wildcard console/*)
+	admin/openapi.json $(wildcard console/*) $(MANUAL)
+# The pages that the console shows: it reaches no other host.
+MANUAL = $(foreach page,guides/console guides/codes guides/webhooks guides/events guides/runbook \
+	reference/errors,docs/$(page).md)
 
 .PHONY: build library tests agents thread-tests thread-names fuzzers fuzz fuzz-corpus
 build: $(PROGRAMS) ## build the programs

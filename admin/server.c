@@ -128,6 +128,7 @@ static const char *type_of(const char *name)
 	} types[] = { { ".html", "text/html; charset=utf-8" },
 		      { ".css", "text/css; charset=utf-8" },
 		      { ".js", "text/javascript; charset=utf-8" },
+		      { ".md", "text/markdown; charset=utf-8" },
 		      { ".svg", "image/svg+xml" } };
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)

@@ -1,17 +1,24 @@
 // One campaign: what it is, how its sale goes, what happened to it, and what can be done.
 import { change, get, live, may_change, Problem } from "./api.js";
-import { chart } from "./chart.js";
+import { chart, timeline_figure } from "./chart.js";
+import { campaign_new } from "./campaigns.js";
 import { codes_cards } from "./codes.js";
+import { csv_line, csv_save } from "./csv.js";
 import { action, ask, busy, focus_keep, operator_action, warned } from "./dialog.js";
 import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
 import { number_read, plural, say, show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
-import { deliveries_card, webhooks_cards } from "./webhooks.js";
+import { hook_cards, webhooks_cards } from "./webhooks.js";
 
-const PARTS = ["terms", "refused", "checks", "jobs", "recent", "history"];
+const PARTS = ["schedule", "terms", "refused", "checks", "jobs", "recent", "history"];
 const OTHERS = ["codes", "webhooks", "deliveries"];
 const RECENT = 100;
+const SAVED_MOST = 15000; // coupons in a file: an answer of the API has at most 4 MiB
+const SAVED = [
+    ...["user", "receive", "slot", "received_at", "valid_from", "valid_to"],
+    ...["key", "use", "use_order", "use_until"],
+];
 const JOB_MS = 500;
 const RELOAD_MS = 60000; // for what the stream does not send
 const SPREAD_MS = 1000;
@@ -32,7 +39,7 @@ const STEPS = {
         word: "Pause",
         from: ["published"],
         to: "paused",
-        does: "Requests are refused as paused. Receives that were accepted are still issued.",
+        does: "Requests are refused as paused. What was accepted is still issued.",
         done: "Paused.",
     },
     resume: {
@@ -48,7 +55,7 @@ const STEPS = {
         from: ["published", "paused", "draft"],
         to: "closed",
         grave: true,
-        does: "The campaign ends for good. Receives that were accepted are still issued.",
+        does: "The campaign ends for good. What was accepted is still issued.",
         done: "Closed.",
     },
 };
@@ -63,6 +70,27 @@ const BY_BUDGET = {
         ...STEPS.resume,
         does: "Its budget pauses it again while the budget has no room.",
     },
+};
+
+// What the history calls the terms.
+const TERMS = {
+    name: "Name",
+    total_num: "Total coupons",
+    user_limit: "Limit per user",
+    begin_at: "Begin",
+    end_at: "End",
+    valid_days: "Valid for (days)",
+    valid_from: "Valid from",
+    valid_to: "Valid to",
+    amount_off: "Amount off",
+    percent_off: "Percent off",
+    cap: "Maximum discount",
+    threshold: "Minimum purchase",
+    currency: "Currency",
+    budget: "Budget",
+    metadata: "Data for the shop",
+    void_returns: "Return voided coupons to stock",
+    events: "Send events",
 };
 
 const ALL_CAMPAIGNS = () => h("a", { href: "#/campaigns" }, "All campaigns");
@@ -89,10 +117,8 @@ class Campaign {
         this.tiles = new Tiles({
             stock: "Stock left",
             issued: "Issued",
-            in_flight: "In flight",
+            in_flight: "Being issued",
             rejected: "Rejected",
-            outbox: "Outbox",
-            dead: "Dead letters",
         });
         this.stock = level("Stock left");
         this.left = h("div", { class: "hint" });
@@ -100,6 +126,14 @@ class Campaign {
         this.caption = h("figcaption");
         this.parts = {};
         for (const name of [...PARTS, ...OTHERS]) this.parts[name] = h("div", { class: "stack" });
+        this.engine = h("div");
+        this.engine_buttons = h("div", { class: "bar", role: "group", "aria-label": "Operators" });
+        const engine = h(
+            "details",
+            { class: "card" },
+            h("summary", {}, h("h2", {}, "For operators")),
+            h("div", { class: "stack" }, this.engine, this.engine_buttons, this.parts.jobs),
+        );
         const column = (...children) => h("div", { class: "stack" }, ...children);
         this.main.append(
             h("div", { class: "bar" }, this.title, this.state),
@@ -119,10 +153,11 @@ class Campaign {
                 ),
                 column(
                     this.parts.checks,
-                    this.parts.jobs,
+                    this.parts.schedule,
                     this.parts.terms,
                     this.parts.refused,
                     this.parts.recent,
+                    engine,
                 ),
             ),
         );
@@ -176,10 +211,10 @@ class Campaign {
         this.state_show(this.shown_state, shown.postgresql.version);
         this.buttons_show();
         this.tiles.show("rejected", count(shown.postgresql.rejected));
-        this.tiles.show("outbox", count(shown.redis.outbox));
-        this.tiles.show("dead", count(shown.redis.dead), shown.redis.dead ? "warn" : "");
+        this.engine.replaceChildren(this.engine_terms());
         const { total, issued } = shown.postgresql;
         this.figures_show(shown.redis.stock, total, issued, shown.in_flight);
+        this.parts.schedule.replaceChildren(...this.schedule_card());
         this.parts.terms.replaceChildren(this.terms_card());
         this.parts.refused.replaceChildren(...this.refused_card());
     }
@@ -198,6 +233,34 @@ class Campaign {
         this.tiles.show("in_flight", count(in_flight));
         this.stock.value = stock == null ? 0 : stock / Math.max(1, total);
         say(this.left, `${stock == null ? "–" : count(stock)} of ${count(total)} left`);
+    }
+
+    // When users can ask for coupons, and when these are valid, if that is fixed. Without any time
+    // there is no schedule.
+    schedule_card() {
+        const { begin, end, valid_from, valid_to } = this.shown;
+        const ms = (text) => (text ? Date.parse(text) : null);
+        const said = (from, to, none) =>
+            `${from ? `from ${utc(from)}` : none}${to ? ` to ${utc(to)}` : ", without an end"}`;
+        const rows = [];
+        if (begin || end) rows.push(["Coupons can be received", begin, end, ""]);
+        if (valid_from || valid_to)
+            rows.push(["Coupons are valid", valid_from, valid_to, "second"]);
+        if (rows.length === 0) return [];
+        const about = rows.map(([name, from, to]) => `${name} ${said(from, to, "from now on")}`);
+        const spans = rows.map(([name, from, to, kind]) => ({
+            name,
+            from: ms(from),
+            to: ms(to),
+            kind,
+        }));
+        return [
+            card(
+                "Schedule",
+                timeline_figure(spans, `${about.join(". ")}.`),
+                h("figcaption", {}, h("span", { class: "key now" }, "now")),
+            ),
+        ];
     }
 
     // ---- the terms
@@ -253,11 +316,20 @@ class Campaign {
                 ["Budget", this.budget_text()],
                 ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
                 ["Voided coupons", shown.void_returns ? "return to stock" : "stay taken"],
-                ["Events", shown.events ? "on" : "off"],
-                ["Generation", count(shown.redis.generation ?? shown.postgresql.generation)],
-                ["In Redis", this.redis_text()],
+                ["Events", shown.events ? "are sent" : "are not sent"],
             ]),
         );
+    }
+
+    // What only those need who run the installation.
+    engine_terms() {
+        const { redis, postgresql } = this.shown;
+        return terms([
+            ["In Redis", this.redis_text()],
+            ["Generation", count(redis.generation ?? postgresql.generation)],
+            ["Outbox", plural(redis.outbox ?? 0, "message")],
+            ["Dead letters", count(redis.dead)],
+        ]);
     }
 
     refused_card() {
@@ -301,8 +373,8 @@ class Campaign {
         chart(
             this.figure,
             [
-                { points: line(1), filled: true, holds: true },
-                { points: line(2), kind: "second", holds: true },
+                { points: line(1), filled: true, holds: true, name: "stock left" },
+                { points: line(2), kind: "second", holds: true, name: "issued" },
             ],
             first[0],
             last[0],
@@ -405,7 +477,7 @@ class Campaign {
                                 h(
                                     "div",
                                     { class: "hint" },
-                                    `${name}: ` +
+                                    `${TERMS[name] ?? name}: ` +
                                         `${value(name, was, currencies(entry)[0])} → ` +
                                         value(name, is, currencies(entry)[1]),
                                 ),
@@ -419,16 +491,47 @@ class Campaign {
         ];
     }
 
+    save_button() {
+        const button = h("button", { type: "button" }, "Save coupons as CSV…");
+        button.addEventListener("click", () => busy(button, () => this.save_ask()));
+        return h("div", { class: "bar" }, button);
+    }
+
+    // All coupons that users have, as a file; no more than an answer of the API can have.
+    save_ask() {
+        const { issued } = this.shown.postgresql;
+        return this.ask({
+            title: `Save the coupons of ${this.shown.name}?`,
+            word: "Save",
+            version: null,
+            changes: () => {
+                if (issued > SAVED_MOST)
+                    throw new Problem(
+                        400,
+                        `The campaign has issued ${count(issued)} coupons, more than ` +
+                            `${count(SAVED_MOST)}: use couponctl export ${this.coupon}.`,
+                    );
+                return ["A file with each coupon, its user, its validity, and its order."];
+            },
+            act: async () => {
+                const { coupons } = await get(`${this.path}/coupons`);
+                const lines = coupons.map((one) => csv_line(SAVED.map((name) => one[name])));
+                csv_save(`coupons-${this.coupon}.csv`, [csv_line(SAVED), ...lines]);
+                return `${plural(coupons.length, "coupon")} saved.`;
+            },
+        });
+    }
+
     async recent_load() {
         const { recent } = await get(`${this.path}/recent?count=${RECENT}`);
         if (recent.length === 0) return [];
         return [
             card(
-                "Latest receives",
+                "Latest requests",
                 tall(
-                    "List of the latest receives",
+                    "List of the latest requests",
                     table(
-                        `${plural(recent.length, "receive")} of this campaign ` +
+                        `${plural(recent.length, "request")} of this campaign ` +
                             "among the latest outcomes of all campaigns",
                         [
                             ["When", "nowrap"],
@@ -442,13 +545,15 @@ class Campaign {
                         ]),
                     ),
                 ),
+                this.save_button(),
             ),
         ];
     }
 
     webhooks_load() {
-        const late = (hook) => this.part("deliveries", () => deliveries_card(hook));
-        return webhooks_cards(this.shown, this.ask_of_part, late);
+        const details = (hook) =>
+            this.part("deliveries", () => hook_cards(hook, this.ask_of_part));
+        return webhooks_cards(this.shown, this.ask_of_part, details);
     }
 
     // ---- actions
@@ -472,12 +577,16 @@ class Campaign {
             ...[
                 ...steps,
                 is_over ? null : action("Edit…", () => this.edit()),
-                is_over ? null : action("Stock…", () => this.stock_set()),
+                is_over ? null : action("Change total…", () => this.stock_set()),
                 is_over ? null : open,
-                audit,
-                status === "draft" ? null : operator_action("Rebuild…", () => this.rebuild()),
+                action("Copy…", () => campaign_new(this.shown)),
                 may_change() ? null : h("span", { class: "muted" }, "Your key is read-only."),
             ].filter(Boolean),
+        );
+        show(
+            this.engine_buttons,
+            audit,
+            status === "draft" ? null : operator_action("Rebuild…", () => this.rebuild()),
         );
     }
 
@@ -529,7 +638,7 @@ class Campaign {
         input.required = true;
         const wanted = () => Number(number_read("Total coupons", input.value));
         return this.ask({
-            title: `Stock of ${this.shown.name}`,
+            title: `Total coupons of ${this.shown.name}`,
             word: "Set total",
             fields: [h("label", {}, h("span", {}, "Total coupons"), input)],
             changes: () => {
@@ -563,7 +672,7 @@ class Campaign {
                 "The keeper compares Redis with PostgreSQL, slot by slot, and corrects what " +
                     "differs.",
                 "If more than the stock differs, requests are answered unavailable meanwhile: " +
-                    "some seconds for a million coupons. Receives in flight stay accepted.",
+                    "some seconds for a million coupons. What was accepted stays accepted.",
             ],
             act: async () => {
                 await this.job("rebuild");
@@ -607,7 +716,8 @@ class Campaign {
             const end = operator_action("Stop", async () => change("DELETE", `/jobs/${job.job}`));
             const box = h("div", { class: "stack" });
             this.follow(job.job, word, end, box);
-            return [card(command === "audit" ? "Audit" : "Rebuild", word, box, end)];
+            const name = command === "audit" ? "Audit" : "Rebuild";
+            return [h("h3", {}, name), word, box, ...(end ? [end] : [])];
         });
     }
 

@@ -1,7 +1,9 @@
 // Exchange codes: the sets of a campaign, and one code.
 import { change, get, may_change, Problem } from "./api.js";
+import { csv_column, csv_line, csv_save } from "./csv.js";
 import { action, warned } from "./dialog.js";
 import { badge, card, count, h, number_read, plural, table, terms, time } from "./dom.js";
+import { manual_link } from "./manual.js";
 
 const FOREVER = "Coupons that were claimed stay. This cannot be undone.";
 
@@ -55,23 +57,69 @@ function generate_ask(path, ask) {
 }
 
 const IMPORT_SHOWN = 5; // of what was refused
+const IMPORT_CODES = 2000; // in a request
+const IMPORT_BYTES = 50000;
+
+// The codes in pieces that a request can have.
+function pieces_of(codes) {
+    const pieces = [];
+    const utf8 = new TextEncoder();
+    let bytes = 0;
+    for (const code of codes) {
+        const own = utf8.encode(JSON.stringify(code)).length + 1;
+        const is_full = bytes + own > IMPORT_BYTES || pieces.at(-1)?.length === IMPORT_CODES;
+        if (pieces.length === 0 || is_full) {
+            pieces.push([]);
+            bytes = 0;
+        }
+        bytes += own;
+        pieces.at(-1).push(code);
+    }
+    return pieces;
+}
 
 function import_ask(path, ask) {
     const area = h("textarea", { name: "codes", rows: "8", spellcheck: "false" });
     const [, label] = field("codes", "Codes", "one a line", area);
-    const codes = () => area.value.trim().split(/\s*\n\s*/).filter(Boolean);
+    const about = "CSV with a column code, or a code a line; instead of what is typed";
+    const picker = h("input", { name: "file", type: "file", accept: ".csv,.txt,text/plain" });
+    const [, file_label] = field("file", "File", about, picker);
+    let in_file = [];
+    picker.addEventListener("change", async () => {
+        in_file = picker.files.length ? csv_column(await picker.files[0].text(), "code") : [];
+        picker.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    const typed = () => area.value.trim().split(/\s*\n\s*/).filter(Boolean);
+    const codes = () => (picker.files.length ? in_file : typed());
     return ask({
         title: "Codes of another system",
         word: "Import codes",
-        fields: [label],
+        fields: [label, file_label],
         changes: () => {
             if (codes().length === 0) throw new Problem(400, "There are no codes.");
-            return [`Stored as codes of this campaign: ${plural(codes().length, "code")}.`];
+            const sets = pieces_of(codes()).length;
+            return [
+                `Stored as codes of this campaign: ${plural(codes().length, "code")}` +
+                    `${sets > 1 ? `, in ${sets} sets` : ""}.`,
+            ];
         },
-        act: async () => {
-            const answer = await change("POST", `${path}/codes`, { codes: codes() });
-            const { stored, present, present_revoked, refused, warnings = [] } = answer;
-            const why = warnings.map((one) => one.replace(/^line (\d+)/, "Code $1"));
+        act: async (tell, is_open) => {
+            const all = codes();
+            const sum = { stored: 0, present: 0, present_revoked: 0, refused: 0 };
+            const why = [];
+            let done = 0;
+            for (const piece of pieces_of(all)) {
+                if (!is_open()) return null;
+                if (all.length > piece.length) tell(`${count(done)} of ${count(all.length)} sent.`);
+                const answer = await change("POST", `${path}/codes`, { codes: piece });
+                for (const name of Object.keys(sum)) sum[name] += answer[name] ?? 0;
+                for (const one of answer.warnings ?? [])
+                    why.push(
+                        one.replace(/^line (\d+)/, (_, line) => `Code ${Number(line) + done}`),
+                    );
+                done += piece.length;
+            }
+            const { stored, present, present_revoked, refused } = sum;
             const said = [
                 `${count(stored)} stored, ${count(present)} existed already` +
                     `${present_revoked ? ` (${count(present_revoked)} revoked)` : ""}, ` +
@@ -81,14 +129,6 @@ function import_ask(path, ask) {
             return refused ? [h("span", { class: "refused" }, said)] : said;
         },
     });
-}
-
-const cell = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-
-function save(name, text) {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    h("a", { href: url, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(url));
 }
 
 function set_save_ask(set, ask) {
@@ -101,8 +141,8 @@ function set_save_ask(set, ask) {
         ],
         act: async () => {
             const { codes } = await get(`/sets/${set.set}/codes?all=true`);
-            const lines = codes.map((one) => `${cell(one.code)},${one.state}\n`);
-            save(`codes-${set.set}.csv`, `code,state\n${lines.join("")}`);
+            const lines = codes.map((one) => csv_line([one.code, one.state]));
+            csv_save(`codes-${set.set}.csv`, ["code,state\n", ...lines]);
             return `The codes of set ${set.set} are saved.`;
         },
     });
@@ -167,6 +207,7 @@ export async function codes_cards(path, ask) {
             ],
             stats.sets.map((set) => set_row(set, ask)),
         ),
+        h("p", { class: "hint" }, manual_link("guides/codes", null, "Manual: exchange codes")),
         h(
             "div",
             { class: "bar" },

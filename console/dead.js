@@ -2,6 +2,7 @@
 import { change, get, may_operate, Problem } from "./api.js";
 import { asking, busy, operator_action } from "./dialog.js";
 import { card, count, h, note_make, plural, say, show, table, tall, terms } from "./dom.js";
+import { manual_link } from "./manual.js";
 
 const MOST = 100; // that are shown
 
@@ -139,7 +140,8 @@ export function dead_page(main, { still }) {
         h(
             "p",
             { class: "muted" },
-            "Messages that workers could not read or store. Their receives have no outcome yet.",
+            "Messages that workers could not read or store. Their receives have no outcome yet. ",
+            manual_link("guides/runbook", "CouponmqDeadLetters", "What to do"),
         ),
         error,
         note,

@@ -47,14 +47,17 @@ function problem_clear(form) {
     }
 }
 
-// `changes()` lists the effects, as texts and elements; an empty list: no change. `act()` makes the
-// change and returns what to say afterwards, a text or a list. Input in one of `fields` shows the
-// changes anew. The promise resolves to what to say, or to null: nothing was done.
+// `changes()` lists the effects, as texts and elements; an empty list: no change.
+// `act(tell, is_open)` makes the change and returns what to say afterwards, a text or a list; if
+// it takes long, it tells how far it is, and ends when the dialog is not open any more. Input in
+// one of `fields` shows the changes anew. The promise resolves to what to say, or to null: nothing
+// was done.
 export function ask({ title, word, grave, fields = [], changes, version, act }) {
     return new Promise((resolve) => {
         const list = h("ul", {});
         const box = h("div", { class: "changes", "aria-live": "polite" }, list);
         const error = h("p", { class: "error", role: "alert" });
+        const progress = h("p", { role: "status" });
         const does = h("button", { class: grave ? "grave" : "first" }, word);
         const leave = h("button", { type: "button" }, "Cancel");
         let said = null;
@@ -79,10 +82,13 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
             }
             busy(does, async () => {
                 try {
-                    said = await act();
+                    const tell = (text) => say(progress, text);
+                    const done = await act(tell, () => dialog.open);
+                    said = dialog.open ? done : null;
                     dialog.close();
                 } catch (problem) {
                     if (!(problem instanceof Problem)) throw problem;
+                    say(progress, "");
                     say(error, problem_place(form, problem.message));
                 }
             });
@@ -113,6 +119,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                 h("p", { class: "hint" }, "* required"),
             box,
             checked,
+            progress,
             error,
             h("div", { class: "bar" }, leave, does),
         );

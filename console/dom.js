@@ -108,6 +108,7 @@ export function instant(text) {
 }
 
 export const utc = (text) => `${text.slice(0, 19).replace("T", " ")} UTC`;
+export const moment = (ms) => local.format(new Date(ms));
 export const clock = (ms) => local.format(new Date(ms)).slice(11);
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
@@ -115,7 +116,8 @@ export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one
 const STATES = {
     draft: ["draft", ""],
     scheduled: ["scheduled", "accent"],
-    issuing: ["issuing", "good"],
+    issuing: ["active", "good"],
+    rebuilt: ["being repaired", "warn"],
     sold_out: ["sold out", "accent"],
     paused: ["paused", "warn"],
     ended: ["ended", ""],
@@ -123,8 +125,8 @@ const STATES = {
     issued: ["issued", "good"],
     rejected: ["rejected", "bad"],
     active: ["active", "good"],
-    enabled: ["enabled", "good"],
-    disabled: ["disabled", "warn"],
+    enabled: ["active", "good"],
+    disabled: ["paused", "warn"],
     unused: ["unused", "accent"],
     used: ["used", "good"],
     held: ["held", "accent"],
@@ -198,16 +200,6 @@ export function table(caption, heads, rows, none = "None.") {
         ),
     );
 }
-
-// Each page has an address, so the browser's Back button leads to the page before. `next` is the
-// last id of a full page.
-export const pager = (name, path, [first, further], after, next) =>
-    h(
-        "nav",
-        { class: "bar", "aria-label": name },
-        after ? h("a", { class: "button", href: path }, first) : null,
-        next ? h("a", { class: "button", href: `${path}?after=${next}` }, further) : null,
-    );
 
 // The error in the id of a campaign as typed; "": it is correct.
 export const id_problem = (text) =>

@@ -125,6 +125,11 @@ function key_row(key, ask) {
         ],
         time(key.expires_at, "never"),
         badge(key.state),
+        [
+            time(key.created_at),
+            h("div", { class: "hint" }, "last changed by ", h("span", { class: "mono" }, key.by)),
+            h("a", { href: `#/history?who=${key.key}` }, "Its commands"),
+        ],
         ...(may_operate()
             ? [
                   key.state === "active"
@@ -146,6 +151,7 @@ const HEADS = [
     ["For", ""],
     ["Expires", "nowrap"],
     ["State", ""],
+    ["Created", ""],
     ["Change", "broad"],
 ];
 

@@ -8,8 +8,11 @@ import { history_page } from "./history.js";
 import { dead_page } from "./dead.js";
 import { h, say } from "./dom.js";
 import { keys_page } from "./keys.js";
+import { manual_page } from "./manual.js";
 import { now_page } from "./now.js";
+import { operations_page } from "./operations.js";
 import { find_page } from "./receive.js";
+import { webhooks_page } from "./webhooks.js";
 
 const main = document.getElementById("main");
 const nav = document.querySelector("nav");
@@ -25,11 +28,14 @@ const ROUTES = [
     [/^\/$/, "Now", now_page],
     [/^\/campaigns$/, "Campaigns", campaigns_page],
     [/^\/campaigns\/([^/]+)$/, "Campaign", campaign_page],
-    [/^\/find$/, "Receives", find_page],
+    [/^\/find$/, "Find coupons", find_page],
     [/^\/budgets$/, "Budgets", budgets_page],
     [/^\/dead$/, "Dead letters", dead_page],
+    [/^\/webhooks$/, "Webhooks", webhooks_page],
     [/^\/keys$/, "Keys", keys_page],
     [/^\/history$/, "History", history_page],
+    [/^\/manual\/([^/]+)$/, "Manual", manual_page],
+    [/^\/operations$/, "Operations", operations_page],
 ];
 
 function address() {
@@ -104,7 +110,8 @@ function nav_show(path) {
     }
     for (const link of nav.querySelectorAll("a")) {
         const target = link.getAttribute("href").slice(1);
-        const here = target === "/" ? path === "/" : path.startsWith(target);
+        const named = path === "/dead" ? "/operations" : path; // that page leads there
+        const here = target.split("/")[1] === named.split("/")[1];
         if (here) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
     }

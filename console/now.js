@@ -1,8 +1,10 @@
-// The live overview: troubles first, then figures, campaigns, and the health of each part.
+// The live overview: troubles first, then figures and campaigns. What the engine does is on the
+// page of operators (operations.js).
 import { live } from "./api.js";
 import { chart } from "./chart.js";
 import { badge, card, count, h, level, milliseconds, plural } from "./dom.js";
 import { rate, Rows, say, time } from "./dom.js";
+import { manual_link } from "./manual.js";
 
 const WINDOW_MS = 120000; // of the chart
 const LATENCY_MS = 10000; // of the percentiles
@@ -15,10 +17,10 @@ const sum = (list) => list.reduce((all, one) => all + one, 0);
 
 // ---- what a sample means
 
-const of_kind = (sample, kind) =>
+export const of_kind = (sample, kind) =>
     sample.processes.filter((one) => one.metrics && one.kind === kind).map((one) => one.metrics);
 
-function figures(sample) {
+export function figures(sample) {
     const gateways = of_kind(sample, "gateway");
     const keeper = of_kind(sample, "worker").find((one) => one.keeper_elected);
     const queues = Object.values(keeper?.keeper_queue_messages ?? {});
@@ -81,44 +83,56 @@ const HELD = "warn";
 function of_stores(sample, add) {
     const names = { postgresql: "PostgreSQL", redis: "Redis" };
     for (const [name, store] of Object.entries(sample.stores))
-        if (store.error) add(GRAVE, `${names[name]} does not answer`, store.error);
+        if (store.error) {
+            const what = `${names[name]} does not answer`;
+            add(GRAVE, what, store.error, `${names[name]}Unreachable`);
+        }
 }
 
 function of_process(one, add) {
     const what = `The ${one.kind ?? "process"} at ${one.address}`;
-    if (one.error) add(GRAVE, `${what} does not answer`, one.error);
+    const kind = one.kind === "worker" ? "Worker" : "Gateway";
+    if (one.error) add(GRAVE, `${what} does not answer`, one.error, `${kind}Down`);
     if (one.readyz && (!one.readyz.ready || one.readyz.degraded?.length)) {
         const reasons = Object.entries(one.readyz)
             .filter(([, value]) => typeof value === "string" && value !== "ok")
             .map(([part, reason]) => `${part}: ${reason}`);
-        if (one.readyz.ready) add(HELD, `${what} issues, but is degraded`, reasons.join("; "));
-        else add(GRAVE, `${what} is not ready`, reasons.join("; "));
+        const [kind, word] = one.readyz.ready
+            ? [HELD, "issues, but is degraded"]
+            : [GRAVE, "is not ready"];
+        add(kind, `${what} ${word}`, reasons.join("; "), "GatewayNotReady");
     }
-    if (one.metrics?.amqp_blocked) add(GRAVE, "RabbitMQ takes no messages", "an alarm is set");
+    if (one.metrics?.amqp_blocked)
+        add(GRAVE, "RabbitMQ takes no messages", "an alarm is set", "RabbitMQBlocked");
 }
 
 function of_keeper(sample, add) {
     const workers = of_kind(sample, "worker");
     const keeper = workers.find((one) => one.keeper_elected);
     const any = (name) => workers.some((one) => one[name] > 0);
+    const idle = "workers do nothing";
+    const recover = "run couponctl recover";
+    const back = `nothing is issued; ${recover}`;
     if (any("keeper_postgresql_behind"))
-        add(GRAVE, "PostgreSQL is behind Redis", "nothing is issued; run couponctl recover");
+        add(GRAVE, "PostgreSQL is behind Redis", back, "PostgreSQLPutBack");
     if (any("keeper_installation_differs"))
-        add(GRAVE, "Redis belongs to another installation", "workers do nothing");
+        add(GRAVE, "Redis belongs to another installation", idle, "InstallationDiffers");
     if (any("worker_postgresql_old"))
-        add(GRAVE, "PostgreSQL is an old primary", "workers do nothing");
+        add(GRAVE, "PostgreSQL is an old primary", idle, "PostgreSQLOld");
     if (any("keeper_keys_ahead"))
-        add(GRAVE, "PostgreSQL lacks changes of API keys", "run couponctl recover");
-    if (workers.length > 0 && !keeper)
-        add(GRAVE, "There is no keeper", "nothing is loaded, verified, rebuilt or closed");
+        add(GRAVE, "PostgreSQL lacks changes of API keys", recover, "PostgreSQLPutBack");
+    const rests = "nothing is loaded, verified, rebuilt or closed";
+    if (workers.length > 0 && !keeper) add(GRAVE, "There is no keeper", rests, "NoKeeper");
     if (!keeper) return;
-    if (keeper.keeper_stock_lost)
-        add(GRAVE, `Stock was lost: ${plural(keeper.keeper_stock_lost, "coupon")}`, "run an audit");
+    const lost = keeper.keeper_stock_lost;
+    if (lost)
+        add(GRAVE, `Stock was lost: ${plural(lost, "coupon")}`, "run an audit", "ReceivesLost");
     if (keeper.keeper_coupons_unequal)
         add(
             GRAVE,
             `The numbers of ${plural(keeper.keeper_coupons_unequal, "campaign")} do not add up`,
             "audit them: Redis and PostgreSQL differ",
+            "NumbersDiffer",
         );
     const held = keeper.keeper_coupons?.unavailable ?? 0;
     if (held)
@@ -126,11 +140,13 @@ function of_keeper(sample, add) {
             HELD,
             `${plural(held, "campaign is", "campaigns are")} not available`,
             "not loaded yet, not verified, or outdated in Redis",
+            "CouponUnavailable",
         );
     const off = sum(workers.map((one) => one.worker_put_off_coupons ?? 0));
-    if (off)
-        add(HELD, `Workers have put off ${plural(off, "campaign")}`, "locked, or too slow");
-    if (dead(keeper)) add(HELD, plural(dead(keeper), "dead letter"), null, "/dead");
+    const slow = `Workers have put off ${plural(off, "campaign")}`;
+    if (off) add(HELD, slow, "locked, or too slow", "ReceivesOverdue");
+    const letters = dead(keeper);
+    if (letters) add(HELD, plural(letters, "dead letter"), null, "DeadLetters", "/dead");
 }
 
 function of_campaign(campaign, add) {
@@ -139,40 +155,46 @@ function of_campaign(campaign, add) {
     const how = rebuild.rows
         ? `${count(rebuild.filled)} of ${count(rebuild.rows)}, about ${rebuild.seconds_left} s left`
         : "starting";
-    add(HELD, `Campaign ${campaign.coupon} is being rebuilt`, how, `/campaigns/${campaign.coupon}`);
+    const { coupon } = campaign;
+    const what = `Campaign ${coupon} is being rebuilt`;
+    add(HELD, what, how, "CouponUnavailable", `/campaigns/${coupon}`);
 }
 
 export function troubles(sample) {
     const list = [];
-    const add = (kind, what, why, place) => list.push({ kind, what, why, place });
+    const add = (kind, what, why, alert, place) => list.push({ kind, what, why, alert, place });
     of_stores(sample, add);
     for (const one of sample.processes) of_process(one, add);
     of_keeper(sample, add);
     for (const campaign of sample.campaigns ?? []) of_campaign(campaign, add);
     for (const one of sample.processes)
         for (const warning of one.readyz?.warnings ?? [])
-            add(HELD, `Warning from ${one.address}`, warning);
+            add(HELD, `Warning from ${one.address}`, warning, "WeakSettings");
     return list.sort((a, b) => (a.kind === b.kind ? 0 : a.kind === GRAVE ? -1 : 1));
 }
 
 // The troubles of one campaign, as items of a list.
 export function troubles_of(campaign) {
     const list = [];
-    of_campaign(campaign, (kind, what, why) => list.push(trouble_item({ kind, what, why })));
+    of_campaign(campaign, (kind, what, why, alert) =>
+        list.push(trouble_item({ kind, what, why, alert })),
+    );
     return list;
 }
 
-function trouble_item({ kind, what, why, place }) {
+// `alert` names the part of the runbook that says what to do.
+function trouble_item({ kind, what, why, alert, place }) {
     const name = h("strong", {}, what);
     return h(
         "li",
         { class: kind },
         place ? h("a", { href: `#${place}` }, name) : name,
-        why ? `: ${why}` : "",
+        why ? `: ${why}. ` : ". ",
+        manual_link("guides/runbook", `Couponmq${alert}`, "What to do"),
     );
 }
 
-class Troubles {
+export class Troubles {
     constructor() {
         this.list = h("ul", { class: "troubles" });
         this.element = h(
@@ -226,7 +248,7 @@ class Answers {
             h("span", { class: `key ${["", "fourth", "third"][i]}` }, `${name} `, h("b", {}, "–")),
         ]);
         this.kinds = new Rows(
-            "Answers by kind",
+            "Requests by answer",
             [
                 ["Answer", ""],
                 ["per second", "number"],
@@ -235,7 +257,7 @@ class Answers {
             (kind) => this.kind_row(kind),
         );
         this.element = card(
-            "Answers per second",
+            "Requests per second",
             this.figure,
             h("figcaption", {}, this.legend),
             this.kinds.element,
@@ -292,13 +314,15 @@ class Answers {
                 {
                     points: line((one) => sum(Object.values(one)) - ok(one) - failed(one)),
                     kind: "fourth",
+                    name: "refused",
+                    text: rate,
                 },
-                { points: line(ok), filled: true },
-                { points: line(failed), kind: "third" },
+                { points: line(ok), filled: true, name: "accepted", text: rate },
+                { points: line(failed), kind: "third", name: "failed", text: rate },
             ],
             last.ms - WINDOW_MS,
             last.ms,
-            `Answers per second in the last two minutes: ${rate(now[0])} accepted, ` +
+            `Requests per second in the last two minutes: ${rate(now[0])} accepted, ` +
                 `${rate(now[1])} refused, ${rate(now[2])} failed now`,
         );
         this.legend.forEach(([key], i) => say(key.lastChild, rate(now[i])));
@@ -327,8 +351,9 @@ function campaign_row(coupon) {
     const stock = h("span");
     const bar = level(`Stock of campaign ${coupon}`);
     const issued = h("td", { class: "number", "data-name": "issued" });
-    const flight = h("td", { class: "number", "data-name": "in flight" });
+    const flight = h("td", { class: "number", "data-name": "being issued" });
     const begin = h("td", { class: "nowrap", "data-name": "begin" });
+    const end = h("td", { class: "nowrap", "data-name": "end" });
     const cell = h("td", { class: "number broad", "data-name": "stock" }, stock, bar);
     const element = h(
         "tr",
@@ -339,6 +364,7 @@ function campaign_row(coupon) {
         issued,
         flight,
         begin,
+        end,
     );
     let shown = "";
     return {
@@ -350,10 +376,12 @@ function campaign_row(coupon) {
             bar.value = left == null ? 0 : left / Math.max(1, campaign.total);
             say(issued, count(campaign.issued));
             say(flight, count(campaign.in_flight));
-            if (shown === state_of(campaign) + campaign.begin) return;
-            shown = state_of(campaign) + campaign.begin;
+            const now = [state_of(campaign), campaign.begin, campaign.end].join();
+            if (shown === now) return;
+            shown = now;
             state.replaceChildren(badge(state_of(campaign)));
             begin.replaceChildren(time(campaign.begin, "at once"));
+            end.replaceChildren(time(campaign.end, "no end"));
         },
     };
 }
@@ -366,8 +394,9 @@ export function campaign_table(caption) {
             ["State", ""],
             ["Stock left", "number"],
             ["Issued", "number"],
-            ["In flight", "number"],
+            ["Being issued", "number"],
             ["Begin", ""],
+            ["End", ""],
         ],
         campaign_row,
     );
@@ -383,92 +412,14 @@ function in_order(campaigns) {
     );
 }
 
-// ---- health
-
-function part_row() {
-    const name = h("span");
-    const address = h("div", { class: "hint mono" });
-    const state = h("td");
-    const about = h("td", { class: "muted broad" });
-    let shown = "";
-    return {
-        element: h("tr", {}, h("th", { scope: "row" }, name, address), state, about),
-        update({ title, place, kind, word, text }) {
-            say(name, title);
-            say(address, place ?? "");
-            say(about, text);
-            if (shown === word) return;
-            shown = word;
-            state.replaceChildren(h("span", { class: `badge ${kind}` }, word));
-        },
-    };
-}
-
-function store_part(title, store) {
-    return store.error
-        ? { title, kind: "bad", word: "away", text: store.error }
-        : { title, kind: "good", word: "up", text: `answers in ${milliseconds(store.us / 1e6)}` };
-}
-
-// RabbitMQ as gateways and workers see it: coupon-admin has no connection to it.
-function broker_part(sample) {
-    const states = [
-        ...of_kind(sample, "gateway").map((one) => one.amqp_up >= one.processes),
-        ...of_kind(sample, "worker").map((one) => one.worker_consumer_up > 0),
-    ];
-    const up = states.filter(Boolean).length;
-    const text = `${up} of ${plural(states.length, "process", "processes")} connected`;
-    if (states.length === 0) return { title: "RabbitMQ", kind: "", word: "not known", text: "" };
-    if (up === states.length) return { title: "RabbitMQ", kind: "good", word: "up", text };
-    return { title: "RabbitMQ", kind: up ? "warn" : "bad", word: up ? "in part" : "away", text };
-}
-
-function process_part(one) {
-    const title = { gateway: "Gateway", worker: "Worker" }[one.kind] ?? "Process";
-    const place = one.address;
-    if (one.error) return { title, place, kind: "bad", word: "away", text: one.error };
-    const ready = one.readyz?.ready !== false;
-    const metrics = one.metrics;
-    const text =
-        one.kind === "gateway"
-            ? `${plural(metrics.connections + metrics.http_connections, "connection")}, ` +
-              `${plural(metrics.processes_ready, "process", "processes")} ready`
-            : `${plural(metrics.worker_held, "message")} held` +
-              (metrics.keeper_elected ? "; is the keeper" : "");
-    const [kind, word] = ready ? ["good", "ready"] : ["bad", "not ready"];
-    return { title, place, kind, word, text };
-}
-
-function parts(sample) {
-    const keeper = sample.processes.find((one) => one.metrics?.keeper_elected);
-    const list = [
-        ["postgresql", store_part("PostgreSQL", sample.stores.postgresql)],
-        ["redis", store_part("Redis", sample.stores.redis)],
-        ["rabbitmq", broker_part(sample)],
-        [
-            "keeper",
-            keeper
-                ? { title: "Keeper", kind: "good", word: "elected", text: keeper.address }
-                : { title: "Keeper", kind: "bad", word: "none", text: "" },
-        ],
-    ];
-    for (const one of sample.processes) list.push([one.address, process_part(one)]);
-    return list;
-}
-
 // ---- the page
 
 const TILES = {
-    campaigns: "Campaigns issuing",
-    answers: "Answers per second",
-    rows: "Issued per second",
-    p50: "Latency p50",
-    p99: "Latency p99",
-    in_flight: "Requests in flight",
-    unsettled: "Receives in flight",
-    queue: "Queue",
-    outbox: "Outbox",
-    dead: "Dead letters",
+    campaigns: "Active campaigns",
+    answers: "Requests per second",
+    rows: "Coupons issued per second",
+    p50: "Half answered within",
+    p99: "99 % answered within",
 };
 
 function tiles_show(tiles, figures, answers, states) {
@@ -478,9 +429,6 @@ function tiles_show(tiles, figures, answers, states) {
     tiles.show("rows", rate(figures.rows_rate));
     tiles.show("p50", milliseconds(p50));
     tiles.show("p99", milliseconds(p99));
-    for (const key of ["in_flight", "unsettled", "queue", "outbox"])
-        tiles.show(key, count(figures[key]));
-    tiles.show("dead", count(figures.dead), figures.dead ? "warn" : "");
 }
 
 export function now_page(main) {
@@ -488,27 +436,13 @@ export function now_page(main) {
     const tiles = new Tiles(TILES);
     const answers = new Answers();
     const campaigns = campaign_table("Active campaigns");
-    const health = new Rows(
-        "Health",
-        [
-            ["Part", ""],
-            ["State", ""],
-            ["Details", ""],
-        ],
-        part_row,
-    );
     const as_of = h("p", { class: "muted", id: "as-of" });
     main.append(
         h("div", { class: "bar" }, h("h1", {}, "Now"), as_of),
         trouble.element,
         tiles.element,
         h("section", { class: "card" }, campaigns.element),
-        h(
-            "div",
-            { class: "columns wide" },
-            answers.element,
-            h("section", { class: "card" }, health.element),
-        ),
+        answers.element,
     );
     return live.take((sample) => {
         const now = figures(sample);
@@ -519,6 +453,5 @@ export function now_page(main) {
         if (answers.past.length > 1) answers.show();
         if (sample.campaigns)
             campaigns.show(in_order(sample.campaigns).map((one) => [one.coupon, one]));
-        health.show(parts(sample));
     });
 }

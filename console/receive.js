@@ -119,13 +119,13 @@ function happened(trace) {
 function void_ask(trace, ask) {
     const why = h("input", { name: "why", maxlength: "500", autocomplete: "off" });
     return ask({
-        title: "Void this receive?",
+        title: "Void this coupon?",
         word: "Void",
         grave: true,
         fields: [h("label", {}, h("span", {}, "Why"), why)],
         changes: () => [
             `Receive ${trace.receive}: issued → rejected (voided)`,
-            "The terms of the campaign say whether its slot and its stock become free again.",
+            "The terms of the campaign say whether the coupon returns to stock.",
             "This cannot be undone.",
         ],
         act: async () => {
@@ -249,7 +249,7 @@ function field(name, label, value) {
 export function find_page(main, { query, still }) {
     const [coupon, coupon_label] = field("coupon", "Campaign id (empty: all)", query.get("coupon"));
     const [user, user_label] = field("user", "User", query.get("user"));
-    const [receive, receive_label] = field("receive", "Receive", query.get("receive"));
+    const [receive, receive_label] = field("receive", "Receive id", query.get("receive"));
     const [code, code_label] = field("code", "Exchange code", query.get("code"));
     const error = h("p", { class: "error", role: "alert" });
     const note = note_make();
@@ -300,7 +300,7 @@ export function find_page(main, { query, still }) {
     };
     const ask = asking(note, load);
     main.append(
-        h("h1", {}, "Coupons of a user and their history"),
+        h("h1", {}, "Find coupons"),
         h(
             "div",
             { class: "fields" },
@@ -308,13 +308,13 @@ export function find_page(main, { query, still }) {
                 "form",
                 { class: "card stack", onsubmit: submit, "aria-label": "By user" },
                 h("div", { class: "fields" }, coupon_label, user_label),
-                h("div", {}, h("button", { class: "first" }, "Find the user's receives")),
+                h("div", {}, h("button", { class: "first" }, "Find the user's coupons")),
             ),
             h(
                 "form",
                 { class: "card stack", onsubmit: submit, "aria-label": "By receive" },
                 receive_label,
-                h("div", {}, h("button", {}, "Find the receive")),
+                h("div", {}, h("button", {}, "Find the coupon")),
             ),
             h(
                 "form",

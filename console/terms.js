@@ -6,22 +6,59 @@ import { amount_read, amount_text, count, h, number_read, utc, zone } from "./do
 // a group are replaced together.
 const FIELDS = [
     { member: "name", label: "Name", kind: "text", wide: true, required: true },
-    { member: "total", label: "Total coupons", kind: "number", create: true, required: true },
-    { member: "limit", label: "Limit per user", kind: "number" },
+    {
+        member: "total",
+        label: "Total coupons",
+        kind: "number",
+        create: true,
+        required: true,
+        hint: "never more are issued",
+    },
+    { member: "limit", label: "Limit per user", kind: "number", hint: "coupons a user may have" },
     { member: "begin", label: "Begin", kind: "datetime-local", hint: "empty: at once" },
     { member: "end", label: "End", kind: "datetime-local", hint: "empty: no end" },
-    { member: "valid_days", label: "Valid for (days)", kind: "number", group: "validity" },
+    {
+        member: "valid_days",
+        label: "Valid for (days)",
+        kind: "number",
+        group: "validity",
+        hint: "from the moment a user gets it; or the two times",
+    },
     { member: "valid_from", label: "Valid from", kind: "datetime-local", group: "validity" },
     { member: "valid_to", label: "Valid to", kind: "datetime-local", group: "validity" },
     { member: "amount_off", label: "Amount off", kind: "money", group: "discount", hint: "5.00" },
-    { member: "percent_off", label: "Percent off", kind: "decimal", group: "discount" },
-    { member: "cap", label: "Maximum discount", kind: "money", group: "discount" },
-    { member: "threshold", label: "Minimum purchase", kind: "money", group: "discount" },
+    {
+        member: "percent_off",
+        label: "Percent off",
+        kind: "decimal",
+        group: "discount",
+        hint: "12.5; instead of an amount",
+    },
+    {
+        member: "cap",
+        label: "Maximum discount",
+        kind: "money",
+        group: "discount",
+        hint: "for a percentage; empty: none",
+    },
+    {
+        member: "threshold",
+        label: "Minimum purchase",
+        kind: "money",
+        group: "discount",
+        hint: "of an order that may use it; empty: any",
+    },
     { member: "currency", label: "Currency", kind: "text", group: "discount", hint: "EUR" },
     { member: "budget", label: "Budget", kind: "budget", hint: "from the list; empty: none" },
-    { member: "metadata", label: "Metadata (JSON)", kind: "json", wide: true },
+    {
+        member: "metadata",
+        label: "Data for the shop (JSON)",
+        kind: "json",
+        wide: true,
+        hint: "an object that the shop gets with the campaign, as {\"color\":\"red\"}",
+    },
     { member: "void_returns", label: "Return voided coupons to stock", kind: "switch" },
-    { member: "events", label: "Publish events", kind: "switch" },
+    { member: "events", label: "Send events of this campaign", kind: "switch" },
 ];
 const REMOVES = { validity: "valid_days", discount: "amount_off" };
 
@@ -35,11 +72,17 @@ function local_text(text) {
     return `${date}T${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
 }
 
-function text_of(field, shown) {
-    const value =
+function text_of(field, shown, is_copy) {
+    const found =
         field.member === "budget"
             ? shown?.budget.name
-            : (shown?.[field.member] ?? shown?.discount?.[field.member]);
+            : (shown?.[field.member] ??
+              shown?.discount?.[field.member] ??
+              (field.member === "total" ? shown?.postgresql.total : null));
+    // A copy has its own name, and no window that would have passed.
+    const is_time = ["begin", "end"].includes(field.member);
+    const value = is_copy && is_time && new Date(found) < Date.now() ? null : found;
+    if (is_copy && shown && field.member === "name") return `Copy of ${value}`;
     if (field.kind === "switch") return value ?? (field.member === "void_returns" ? true : false);
     if (field.kind === "datetime-local") return local_text(value);
     if (field.kind === "json") return value == null ? "" : JSON.stringify(value);
@@ -109,11 +152,12 @@ function value_of(field, text, currency) {
 }
 
 export class Terms {
-    // `shown` is the campaign as the API returns it; null: a new campaign.
-    constructor(shown) {
-        this.is_new = !shown;
+    // `shown` is the campaign as the API returns it; null: there is none. `is_new`: a new campaign,
+    // with the terms of `shown`.
+    constructor(shown, is_new = false) {
+        this.is_new = is_new;
         this.fields = FIELDS.filter((field) => this.is_new || !field.create).map((field) => {
-            const was = this.is_new && field.member === "limit" ? "1" : text_of(field, shown);
+            const was = !shown && field.member === "limit" ? "1" : text_of(field, shown, is_new);
             return { ...field, was, ...input_make(field, was) };
         });
         const is_short = (field) => !field.wide && field.kind !== "switch";

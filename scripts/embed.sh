@@ -3,7 +3,8 @@
 # lua/issue.lua becomes `lua_issue`, after the definitions of lua/prelude.lua that it uses;
 # the statement `settle` of sql/query/receive.sql becomes `sql_query_settle`. A file of docs/ has a
 # tag that changes with it: `docs_reference_openapi_tag`.
-# The files of the console (console/NAME) are in the table `console_files`, each with its tag.
+# The files of the console (console/NAME) are in the table `console_files`, each with its tag; so
+# are pages of the documents, docs/guides/runbook.md as manual/guides/runbook.md.
 # The tables (sql/schema/*.sql, in the order of their names) are together the first of `migrations`;
 # later ones (sql/migration/NNNN_name.sql) follow in order. The files of functions
 # (sql/function/NAME.sql) are in the table `functions`. The tables end with a name of NULL.
@@ -28,7 +29,7 @@ for file in "$@"; do
 		continue
 	fi
 	name=${file%.*}
-	[[ $file != console/* ]] || name=$file
+	[[ $file != console/* && $file != *.md ]] || name=$file
 	names[$file]=${name//[\/.-]/_}
 	files+=("$file")
 	case $file in
@@ -53,7 +54,7 @@ readonly NAME='FNR == 1 {
 	if (NR > 1)
 		printf "\t\"\";\n\n"
 	name = FILENAME
-	if (name !~ /^console\//)
+	if (name !~ /^console\// && name !~ /\.md$/)
 		sub(/\.[^.]*$/, "", name)
 	gsub(/[\/.-]/, "_", name)
 	printf "const char %s[] =\n", name
@@ -108,7 +109,7 @@ function_row() {
 	printf '#ifndef EMBED_H\n#define EMBED_H\n\n'
 	for file in "${files[@]}"; do
 		printf 'extern const char %s[];\n' "${names[$file]}"
-		[[ $file != docs/* ]] || printf 'extern const char %s_tag[];\n' "${names[$file]}"
+		[[ $file != docs/*.json ]] || printf 'extern const char %s_tag[];\n' "${names[$file]}"
 	done
 	awk "$STATEMENT_HEADER" "${query[@]}"
 	cat <<'END'
@@ -158,7 +159,7 @@ mv "$header.part" "$header"
 	awk "$LINE" "${schema[@]}" </dev/null
 	printf '\t"";\n\n'
 	for file in "${files[@]}"; do
-		[[ $file != docs/* ]] || printf 'const char %s_tag[] = "%.12s";\n\n' \
+		[[ $file != docs/*.json ]] || printf 'const char %s_tag[] = "%.12s";\n\n' \
 			"${names[$file]}" "${sums[$file]}"
 	done
 	read -r sum _ < <(cat "${schema[@]}" </dev/null | sha256sum)
@@ -183,8 +184,10 @@ mv "$header.part" "$header"
 	printf '\t{ NULL, NULL, 0, NULL, NULL },\n};\n\n'
 	printf 'const struct console_file console_files[] = {\n'
 	for file in "${files[@]}"; do
-		[[ $file != console/* ]] || printf '\t{ "%s", "%.12s", %s },\n' \
-			"${file#console/}" "${sums[$file]}" "${names[$file]}"
+		[[ $file != console/* && $file != *.md ]] && continue
+		name=${file#console/}
+		printf '\t{ "%s", "%.12s", %s },\n' "${name/#docs/manual}" "${sums[$file]}" \
+			"${names[$file]}"
 	done
 	printf '\t{ NULL, NULL, NULL },\n};\n'
 } >"$source.part"

@@ -45,9 +45,11 @@ class Browser:
         }
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
-    def scheme(self, name):
-        feature = {"name": "prefers-color-scheme", "value": name}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    def scheme(self, name, forced="none"):
+        """Light or dark; `forced` is active where the system sets all colours."""
+        wanted = {"prefers-color-scheme": name, "forced-colors": forced}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
@@ -112,8 +114,35 @@ class Browser:
         field.clear()
         field.send_keys(text)
 
+    def choose(self, label, option):
+        """An option of a list, by its text."""
+
+        def choose():
+            try:
+                found = self._find(f".//label[contains(., {label!r})]//select")
+                self.run(
+                    "const [list, text] = arguments;"
+                    "const one = [...list.options].find((o) => o.text === text);"
+                    "if (list.value === one.value) return;"
+                    "list.value = one.value;"
+                    "list.dispatchEvent(new Event('change', { bubbles: true }));",
+                    found,
+                    option,
+                )
+            except StaleElementReferenceException:
+                return False
+            return True
+
+        wait_until(choose, interval=0.1)
+
     def follow(self, word):
         self._click(f".//a[normalize-space()={word!r}]")
+
+    def unfold(self, title):
+        """Opens the part with this title, unless it is open."""
+        path = f".//summary[normalize-space()={title!r}]"
+        if not self.run("return arguments[0].parentElement.open", self._find(path)):
+            self._click(path)
 
     def keys(self, name):
         ActionChains(self.driver).send_keys(getattr(Keys, name)).perform()

@@ -1,6 +1,7 @@
 """The console in a browser. `make test-console` installs it and runs all of it; `make test` watches
 one sale where it is there."""
 
+import csv
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import threading
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from urllib.parse import quote
 
 import pika
 import psycopg
@@ -20,7 +22,7 @@ from endpoint import Endpoint
 from history import DEAD_QUEUE, queue_length
 from message import message
 from relay import Relay, port_of
-from stack import has_tls, url_of, wait_until
+from stack import ROOT, has_tls, url_of, wait_until
 from webhooks import ALLOWED
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium: make test-console")
@@ -36,6 +38,9 @@ PAGES = {
     "/find?code=NOON{coupon}": "Campaign {coupon}",
     "/budgets": "b-{coupon}",
     "/dead": "1 dead letter,",
+    "/webhooks": "https://hooks.example/",
+    "/operations": "PostgreSQL",
+    "/manual/guides%2Frunbook": "CouponmqNoKeeper",
     "/keys": "every campaign",
     "/history": "codes generate {coupon}",
 }
@@ -169,7 +174,7 @@ def test_a_sale_is_watched(stack, signed_in):
     browser.press("Publish…")
     browser.sees("Status: draft → published", "Based on version 1.")
     browser.press("Publish")
-    browser.sees("Published.", "issuing", "2,000 of 2,000 left")
+    browser.sees("Published.", "active", "2,000 of 2,000 left")
     with stack.client() as client:
         for left in (1500, 1000, 500):
             come(client, coupon, range(1500 - left, 2000 - left))
@@ -180,7 +185,7 @@ def test_a_sale_is_watched(stack, signed_in):
     assert browser.figure("figure-stock") == 0
     wait_until(lambda: browser.figure("figure-issued") == 2000)
     wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 2)
-    browser.sees("Latest receives", "out of stock")
+    browser.sees("Latest requests", "out of stock")
     picture(browser, "campaign-narrow", NARROW)
     # The letters of the curve keep their size in a window of another one.
     scale = "return document.querySelector('figure svg').getScreenCTM().a"
@@ -192,6 +197,48 @@ def test_a_sale_is_watched(stack, signed_in):
     browser.follow("Now")
     browser.sees("as of", "Noon sale", "sold out", "0 of 2,000", "out of stock")
     wait_until(lambda: browser.run("return document.querySelectorAll('svg .line').length") == 3)
+
+
+@pytest.mark.whole
+def test_the_values_of_a_chart(stack, signed_in):
+    """Under the pointer, and as a table; and the schedule as a time line."""
+    coupon = stack.coupon_make(
+        9, name="Values", begin="2020-01-01T00:00:00Z", end="2041-01-01T00:00:00Z"
+    )
+    signed_in.open(f"/campaigns/{coupon}")
+    with stack.client() as client:
+        for left in (8, 7):
+            client.issue(coupon, f"u{left}", ack="issued")
+            signed_in.sees(f"{left} of 9 left")
+    svg = "document.querySelector('figure svg')"
+    wait_until(lambda: signed_in.run(f"return {svg}?.querySelector('.line') !== null"))
+    reading = (
+        "const box = document.querySelector('.reading');"
+        "return box && !box.hidden ? box.innerText : '';"
+    )
+    assert signed_in.run(reading) == ""
+    move = (
+        f"const box = {svg}.getBoundingClientRect();"
+        "const place = { clientX: box.right - 12, clientY: box.top + 50, bubbles: true };"
+        f"{svg}.dispatchEvent(new PointerEvent('pointermove', place));"
+    )
+    signed_in.run(move)
+    wait_until(lambda: "issued 2" in signed_in.run(reading))
+    assert "stock left 7" in signed_in.run(reading)
+    leave = "document.querySelector('figure').dispatchEvent(new PointerEvent('pointerleave'))"
+    signed_in.run(leave)
+    assert signed_in.run(reading) == ""
+    signed_in.unfold("As a table")
+    cells = "return [...document.querySelector('.values tbody tr').cells].map((o) => o.textContent)"
+    wait_until(lambda: signed_in.run(cells)[1:] == ["7", "2"])
+    label = "return document.querySelector('svg.timeline').getAttribute('aria-label')"
+    wait_until(lambda: signed_in.run("return document.querySelector('svg.timeline') !== null"))
+    assert signed_in.run(label) == (
+        "Coupons can be received from 2020-01-01 00:00:00 UTC to 2041-01-01 00:00:00 UTC."
+    )
+    signed_in.open("/campaigns?name=Values")
+    signed_in.unfold("Schedule")
+    wait_until(lambda: signed_in.run("return document.querySelectorAll('svg .span').length") >= 1)
 
 
 @pytest.mark.whole
@@ -209,24 +256,26 @@ def test_each_button(stack, signed_in):
     browser.fill("Limit per user", "2")
     picture(browser, "edit")
     browser.press("Save")
-    browser.sees("Saved.", "version 2", "user_limit: 1 → 2")
+    browser.sees("Saved.", "version 2", "Limit per user: 1 → 2")
     browser.press("Publish…")
     browser.press("Publish")
     browser.sees("Published.", "version 3")
-    browser.press("Stock…")
+    browser.press("Change total…")
     browser.fill("Total coupons", "8")
     browser.sees("Total coupons: 5 → 8", "Stock left: 5 → 8")
     browser.press("Set total")
     browser.sees("The total is set.", "8 of 8 left")
     for word, said, state in (
         ("Pause", "Paused.", "paused"),
-        ("Resume", "Resumed.", "issuing"),
+        ("Resume", "Resumed.", "active"),
     ):
         browser.press(f"{word}…")
         browser.press(word)
         browser.sees(said, state)
     browser.press("Check")
     browser.sees("Yes, it is ready.")
+    browser.unfold("For operators")
+    browser.sees("Generation", "In Redis", "verified")
     browser.press("Audit")
     browser.sees("Verdict: PASS.", "Nothing is wrong.")
     stack.sigstop("redis")
@@ -243,7 +292,7 @@ def test_each_button(stack, signed_in):
     browser.press("Close")
     browser.sees("Closed.", "ended")
     others = ["New codes…", "Import…", "New word…", "New webhook…"]
-    wait_until(lambda: browser.words() == ["Sign out", "Audit", "Rebuild…", *others])
+    wait_until(lambda: browser.words() == ["Sign out", "Copy…", *others, "Audit", "Rebuild…"])
 
 
 @pytest.mark.whole
@@ -266,20 +315,20 @@ def test_what_happened_to_a_receive(stack, signed_in):
     browser, coupon = signed_in, stack.coupon_make(5, name=HOSTILE)
     with stack.client() as client:
         receive = client.issue(coupon, HOSTILE_USER, ack="issued")["receive"]
-    browser.follow("Receives")
+    browser.follow("Find coupons")
     browser.fill("Campaign id", coupon)
     browser.fill("User", HOSTILE_USER)
-    browser.press("Find the user's receives")
+    browser.press("Find the user's coupons")
     browser.sees(receive, "Redis accepted it: slot 1.", "PostgreSQL has the user coupon: issued.")
     browser.press("Void…")
     browser.fill("Why", "fraud")
     browser.press("Void")
     browser.sees("Voided.", ": fraud. Its slot is free again.")
     browser.fill("Receive", receive)
-    browser.press("Find the receive")
+    browser.press("Find the coupon")
     browser.sees("rejected")
     browser.fill("Receive", "x")
-    browser.press("Find the receive")
+    browser.press("Find the coupon")
     browser.sees("receive")
     browser.open(f"/campaigns/{coupon}")
     browser.sees(HOSTILE)
@@ -352,7 +401,7 @@ def test_what_is_not_there(signed_in):
     signed_in.open("/find")
     signed_in.fill("Campaign id", "Noon")
     signed_in.fill("User", "1")
-    signed_in.press("Find the user's receives")
+    signed_in.press("Find the user's coupons")
     signed_in.sees('"Noon" is not a campaign id')
     assert "9223372036854775807" not in signed_in.text()
 
@@ -365,7 +414,7 @@ def test_a_stock_that_cannot_be(stack, signed_in):
             client.call("issue", coupon=coupon, user=f"u{user}", ack="issued")
     signed_in.open(f"/campaigns/{coupon}")
     signed_in.sees("3 of 5 left")
-    signed_in.press("Stock…")
+    signed_in.press("Change total…")
     signed_in.fill("Total coupons", "1")
     signed_in.sees("Total coupons: at least 2, because so many are taken.")
     assert "→" not in signed_in.run("return document.querySelector('dialog').innerText")
@@ -403,20 +452,140 @@ def test_sold_out_is_not_issuing(stack, signed_in, pg):
 @pytest.mark.parametrize("size", [WIDE, NARROW])
 def test_the_layout(stack, signed_in, size):
     signed_in.size(size)
-    signed_in.open("/")
+    signed_in.open("/operations")
     signed_in.sees("PostgreSQL")
-    wait_until(lambda: signed_in.run("return document.querySelector('figure svg') !== null"))
     lines = (
         "return [...document.querySelectorAll('tbody th > span, tbody th > .mono')]"
         ".filter((one) => one.textContent)"
         ".map((one) => one.getClientRects()[0].height / parseFloat(getComputedStyle(one).fontSize))"
     )
     assert all(one < 2 for one in signed_in.run(lines)), "each is on one line"
+    signed_in.open("/")
+    wait_until(lambda: signed_in.run("return document.querySelector('figure svg') !== null"))
     header = "return document.querySelector('header').getBoundingClientRect().height"
     assert signed_in.run(header) < 110
     labels = "return [...document.querySelectorAll('svg text')].map((o) => o.getBBox().height)"
     scale = "const s = document.querySelector('figure svg'); return s.getScreenCTM().a"
     assert all(one < 20 for one in signed_in.run(labels)) and signed_in.run(scale) <= 1.01
+
+
+ENGINE = r"\b(rows?|outbox|generation|settled?|queues?|workers?|keeper|in flight|slots?)\b"
+
+
+@pytest.mark.whole
+def test_the_words_of_campaigns(stack, signed_in):
+    """What the engine does is on the page of operators; the others do without its words."""
+    coupon = stack.coupon_make(5, name="Words")
+    with stack.client() as client:
+        client.issue(coupon, "u", ack="issued")
+    for page, text in (
+        ("/", "Active campaigns"),
+        ("/campaigns", "Name or id"),
+        (f"/campaigns/{coupon}", "Latest requests"),
+        ("/find", "Find the user's coupons"),
+        ("/budgets", "The total discount"),
+        ("/keys", "every campaign"),
+    ):
+        signed_in.open(page)
+        signed_in.sees(text)
+        assert re.findall(ENGINE, signed_in.text(), re.IGNORECASE) == [], page
+    signed_in.open("/operations")
+    signed_in.sees("Operations", "Queue", "Outbox", "Keeper", "elected", "Dead letters")
+    signed_in.open(f"/campaigns/{coupon}")
+    signed_in.unfold("For operators")
+    signed_in.sees("Generation", "Outbox", "Audit", "Rebuild…")
+
+
+@pytest.mark.whole
+def test_campaigns_are_found(stack, signed_in):
+    """By a part of the name, by state, and by the days on which they are open."""
+    browser, name = signed_in, "f" + os.urandom(4).hex()
+    stack.coupon_make(5, name=f"Draft {name}", publish=False)
+    may = {"begin": "2041-05-01T00:00:00Z", "end": "2041-05-31T00:00:00Z"}
+    stack.coupon_make(5, name=f"May {name}", **may)
+    stack.coupon_make(5, name=f"June {name}", begin="2041-06-10T00:00:00Z")
+    gone = stack.coupon_make(1, name=f"Gone {name}")
+    with stack.client() as client:
+        client.issue(gone, "u", ack="issued")
+    heads = "return [...document.querySelectorAll('tbody th a')].map((one) => one.textContent)"
+
+    def found():
+        return [one.removesuffix(f" {name}") for one in browser.run(heads)]
+
+    browser.open("/campaigns")
+    browser.fill("Name or id", name.upper())
+    browser.press("Find")
+    wait_until(lambda: found() == ["Gone", "June", "May", "Draft"])
+    for state, words in (
+        ("draft", ["Draft"]),
+        ("scheduled", ["June", "May"]),
+        ("sold out", ["Gone"]),
+        ("paused", []),
+        ("any", ["Gone", "June", "May", "Draft"]),
+    ):
+        browser.choose("State", state)
+        wait_until(lambda words=words: found() == words)
+    browser.open(f"/campaigns?name={name}&from=2041-06-01")
+    wait_until(lambda: found() == ["Gone", "June", "Draft"])  # Gone and the draft have no end
+    browser.open(f"/campaigns?name={name}&from=2041-05-02&to=2041-05-09&state=scheduled")
+    wait_until(lambda: found() == ["May"])
+    browser.follow("Show all")
+    browser.choose("Order", "begin, latest first")
+    wait_until(lambda: "order=begin_last" in browser.driver.current_url)
+    browser.open("/campaigns?name=nothing-has-this-name")
+    browser.sees("No campaign matches.")
+
+
+@pytest.mark.whole
+def test_a_copy(stack, signed_in):
+    """It is a draft with the same terms, but for times that have passed."""
+    browser, budget = signed_in, "b-" + os.urandom(4).hex()
+    stack.ctl("budget", "create", budget, "--amount", "50.00", "--currency", "EUR")
+    coupon = stack.coupon_make(
+        7, name="Model", limit=2, valid_days=30, amount_off="5.00", currency="EUR",
+        begin="2020-01-01T00:00:00Z", end="2040-01-01T00:00:00Z",
+        void_returns="no", metadata='{"a":1}', budget=budget,
+    )  # fmt: skip
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Copy…")
+    browser.sees("Creates a draft: Copy of Model.", "neither coupons, codes nor web")
+    browser.press("Create draft")
+    browser.sees("Copy of Model", "version 1")
+    other = coupon_of(browser)
+    one, copy = (json.loads(stack.ctl("show", which, "--json")) for which in (coupon, other))
+    assert copy["name"] == "Copy of Model" and copy["postgresql"]["status"] == "draft"
+    assert (copy["begin"], copy["end"]) == (None, one["end"])
+    for term in ("limit", "valid_days", "valid_from", "discount", "metadata", "void_returns"):
+        assert copy[term] == one[term], term
+    assert copy["budget"]["name"] == budget and copy["postgresql"]["total"] == 7
+
+
+@pytest.mark.whole
+def test_the_history_is_searched(stack, signed_in):
+    """By who, what, when and result; and it says why something failed."""
+    browser, coupon = signed_in, stack.coupon_make(5, name="Searched")
+    who = "w" + os.urandom(4).hex()
+    stack.ctl("pause", coupon, "--by", who)
+    stack.ctl("stock", coupon, "--total", "3", "--by", who)
+    assert stack.ctl_run("edit", coupon, "--version", 1, "--name", "x", "--by", who).returncode == 8
+    browser.open("/history")
+    browser.fill("By", who.upper())
+    browser.press("Find")
+    browser.sees(f"edit {coupon}", f"stock {coupon}", f"pause {coupon}", "has version")
+    assert "create" not in browser.run("return document.querySelector('tbody').innerText")
+    browser.choose("Result", "failed")
+    browser.sees("failed", "has version")
+    wait_until(lambda: f"pause {coupon}" not in browser.text())
+    browser.choose("Result", "done")
+    wait_until(lambda: f"edit {coupon}" not in browser.text())
+    browser.fill("What", f"stock {coupon}")
+    browser.press("Find")
+    wait_until(lambda: f"pause {coupon}" not in browser.text())
+    browser.sees(f"stock {coupon}")
+    browser.open(f"/history?who={who}&to=2020-01-01")
+    browser.sees("No command matches.")
+    browser.follow("Show all")
+    wait_until(lambda: browser.driver.current_url.endswith("#/history"))
 
 
 @pytest.mark.whole
@@ -463,7 +632,7 @@ def test_budgets_and_orders(stack, signed_in):
         for _ in range(2):
             assert client.call("use", receive=receive, order="o-2")["code"] == 0
         assert client.call("use", receives=[receive, f"{receive[:-1]}9"], order="o-2")["code"] == 1
-    browser.press("Find the receive")
+    browser.press("Find the coupon")
     browser.sees("used by order o-2.", "Order o-2 asked to use it, which had been done already")
     browser.sees("Order o-2 did not use it, because another receive was refused")
     picture(browser, "receive")
@@ -475,7 +644,7 @@ def test_budgets_and_orders(stack, signed_in):
     browser.press("Roll back use")
     browser.sees("another order holds the receive")
     browser.press("Cancel")
-    browser.press("Find the receive")
+    browser.press("Find the coupon")
     browser.sees("held by order o-3", "Order o-2 failed to rollback it: held by other: sent back.")
     browser.follow("Budgets")
     browser.press("Amount…", budget)
@@ -489,7 +658,7 @@ def test_budgets_and_orders(stack, signed_in):
     browser.press("History", budget)
     browser.sees(f"History of {budget}")
     browser.follow(coupon)
-    browser.sees("issuing", f"{budget}: 995.00 EUR of 1,000.00 EUR left")
+    browser.sees("active", f"{budget}: 995.00 EUR of 1,000.00 EUR left")
 
 
 @pytest.mark.whole
@@ -547,6 +716,44 @@ def test_codes(stack, signed_in, tmp_path):
     browser.sees("1 stored, 0 existed already, 1 refused. Code 2: the code is a generated one")
 
 
+@pytest.mark.whole
+def test_csv_in_and_out(stack, signed_in, tmp_path):
+    """Codes from a file, with its progress, and the coupons of a campaign as a file."""
+    browser, coupon = signed_in, stack.coupon_make(9, name="Files")
+    downloads = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
+    codes = [f"F{coupon}-{n:05}" for n in range(4500)]
+    file = tmp_path / "in.csv"
+    lines = [f'{n},"{code}"' for n, code in enumerate(codes)]
+    file.write_text("\ufeffnumber,Code\r\n" + "\r\n".join([*lines, "7,wrong code \u00fc"]))
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Import…")
+    browser.field("File").send_keys(str(file))
+    browser.sees("Stored as codes of this campaign: 4,501 codes, in 3 sets.")
+    told = (
+        "window.told = []; new MutationObserver(() => window.told.push("
+        "document.querySelector('dialog [role=status]')?.textContent)).observe("
+        "document.querySelector('dialog [role=status]'), { childList: true })"
+    )
+    browser.run(told)
+    browser.press("Import codes")
+    browser.sees("4,500 stored, 0 existed already, 1 refused. Code 4501: ", "4,500 unused")
+    assert "2,000 of 4,501 sent." in browser.run("return window.told")
+    with stack.client() as client:
+        for user in ("one", 'a"b,c'):
+            client.issue(coupon, user, ack="issued")
+    browser.open("/")
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Save coupons as CSV…")
+    browser.sees("A file with each coupon")
+    browser.press("Save")
+    browser.sees("2 coupons saved.")
+    (saved,) = wait_until(lambda: list(tmp_path.glob("coupons-*.csv")))
+    rows = list(csv.DictReader(saved.open(encoding="utf-8")))
+    assert {row["user"] for row in rows} == {"one", 'a"b,c'}
+    assert all(row["receive"].startswith(f"{coupon}.") and row["slot"] == "1" for row in rows)
+
+
 GIVEN_UP = """
 INSERT INTO webhook_delivery (webhook_id, coupon_id, message, type, events_num, body, state)
 SELECT id, %s, gen_random_uuid(), 'coupon.issued', 1, '[]', 'failed'
@@ -578,7 +785,7 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.field("coupon.voided").click()
             browser.sees(f"From now on {url} gets coupon.voided of Hooks.")
             browser.press("Create webhook")
-            browser.sees("Its secret, shown only now: whsec_", url, "enabled", "coupon.voided")
+            browser.sees("Its secret, shown only now: whsec_", url, "active", "coupon.voided")
             browser.press("Test…")
             browser.sees("One event of the type webhook.test is sent")
             browser.press("Send")
@@ -593,8 +800,8 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.sees("signature with the previous secret for 24h.")
             browser.press("Create secret")
             browser.sees("Its secret, shown only now: whsec_")
-            browser.press("Deliveries")
-            browser.sees("All requests were delivered.")
+            browser.press("Details")
+            browser.sees("All requests were delivered.", "Secrets", "it is replaced")
             with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
                 owner.execute(GIVEN_UP, (coupon, coupon))
             browser.open(f"/campaigns/{coupon}?again")
@@ -603,8 +810,8 @@ def test_webhooks(stack, console, key_make, tmp_path):
             browser.sees("Sent again: 1 request that had been given up.")
             browser.press("Send again")
             browser.sees("1 request will be sent again.", "0 given up")
-            for word, state in (("Disable", "disabled"), ("Enable", "enabled")):
-                browser.press(f"{word}…")
+            for word, state in (("Pause", "paused"), ("Resume", "active")):
+                browser.press(f"{word}…", url)
                 browser.sees(f"→ {state}")
                 browser.press(word)
                 browser.sees(f"The webhook is {state}.")
@@ -614,6 +821,45 @@ def test_webhooks(stack, console, key_make, tmp_path):
             wait_until(lambda: url not in browser.text())
     finally:
         stack.restart("admin")
+
+
+@pytest.mark.whole
+def test_all_webhooks(stack, signed_in):
+    """Their page: a new one of every campaign, its secrets, what it has not got, and its end."""
+    browser, url = signed_in, f"https://hooks.example/{os.urandom(4).hex()}"
+    browser.follow("Webhooks")
+    browser.sees("Addresses of other systems")
+    browser.press("New webhook…")
+    browser.fill("URL", url)
+    browser.fill("Campaign id", "Noon")
+    browser.sees('"Noon" is not a campaign id')
+    browser.press("Cancel")
+    browser.press("New webhook…")
+    browser.fill("URL", url)
+    browser.sees(f"From now on {url} gets events of every campaign.")
+    browser.press("Create webhook")
+    browser.sees("Its secret, shown only now: whsec_", url, "of every campaign: all types")
+    hooks = map(json.loads, stack.ctl("webhook", "list", "--json").splitlines())
+    (hook,) = [one for one in hooks if one["url"] == url]
+    coupon = stack.coupon_make(1)
+    given_up = GIVEN_UP.replace("WHERE coupon_id", "WHERE id")
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as owner:
+        for _ in range(2):
+            owner.execute(given_up, (coupon, hook["webhook"]))
+    browser.press("Details", url)
+    browser.sees(f"Webhook {hook['webhook']}", "Secrets", "0 events, last: never", "given up")
+    browser.press("Send again…", "coupon.issued")
+    browser.sees(f"1 event to {url}, with all attempts anew.")
+    browser.press("Send again")
+    browser.sees("1 request will be sent again.", "1 given up", "waits")
+    browser.press("Pause…", url)
+    browser.fill("Why", "a new address")
+    browser.press("Pause")
+    browser.sees("The webhook is paused.", "a new address")
+    browser.press("Remove…", url)
+    browser.press("Remove")
+    browser.sees("The webhook is removed.")
+    wait_until(lambda: url not in browser.text())
 
 
 @pytest.mark.whole
@@ -652,9 +898,15 @@ def test_keys(stack, signed_in):
     browser.sees("The key is revoked.", "revoked")
     assert json.loads(stack.ctl("key", "show", key, "--json"))["state"] == "revoked"
     wait_until(lambda: browser.words() == ["Sign out", "New key…"])
+    browser.sees("last changed by")
     who = browser.run("return document.getElementById('who').textContent").split()[1]
     browser.follow("History")
     browser.sees("Commands of operators", f"key revoke {key}", who, "done")
+    browser.follow("Keys")
+    browser.fill("Name or id", who)
+    browser.sees("1 key, newest first")
+    browser.follow("Its commands")
+    browser.sees(f"key revoke {key}")
 
 
 @pytest.mark.whole
@@ -711,7 +963,7 @@ def test_a_session_that_ends(stack, console, key_make, tmp_path):
             key = key_make("admin")
             browser.fill("API key", key)
             browser.press("Sign in")
-            browser.sees("The previous page", "issuing")
+            browser.sees("The previous page", "active")
             stack.ctl("key", "revoke", key.split("_")[1])
             browser.sees(ended)
             browser.fill("API key", key_make("monitor"))
@@ -813,7 +1065,7 @@ def test_who_may_come_in(stack, browser, key_make, pg):
     browser.sees("Page not found")
     browser.open(f"/campaigns/{stack.coupon_make(1)}")
     browser.sees("Your key is read-only.")
-    assert browser.words() == ["Sign out", "Check", "Audit"]
+    assert browser.words() == ["Sign out", "Check"]
     stack.ctl("key", "revoke", monitor.split("_")[1])
     browser.sees("Sign in")
     browser.sign_in(key_make("admin"))
@@ -956,8 +1208,47 @@ def test_what_is_wrong_comes_first(stack, signed_in):
     browser.sees("does not answer")
     first = browser.run("return document.querySelector('.troubles li').textContent")
     assert "does not answer" in first
+    browser.follow("What to do")
+    focused = "return document.activeElement.textContent"
+    wait_until(lambda: browser.run(focused) == "A worker is down")
+    browser.sees("CouponmqWorkerDown")
     stack.start("worker-1", "worker-2")
+    browser.open("/")
     browser.sees("All monitored parts are healthy.")
+
+
+@pytest.mark.whole
+def test_the_manual(signed_in):
+    """It is there without another host: links lead to its other pages, or are none."""
+    signed_in.follow("Manual")
+    signed_in.sees("Dead letters", "guides/console.md")
+    for page, text in (
+        ("guides/codes", "codes"),
+        ("guides/webhooks", "webhook"),
+        ("guides/events", "event"),
+        ("reference/errors", "out_of_stock"),
+        ("guides/runbook", "CouponmqNoKeeper"),
+    ):
+        signed_in.open(f"/manual/{quote(page, safe='')}")
+        signed_in.sees(text, f"This is {page}.md of the documents")
+        assert signed_in.run(TOO_WIDE) == []
+        for mark in ("```", "](", "**"):
+            assert mark not in signed_in.text(), page
+        places = "return [...document.querySelectorAll('article a')].map((one) => one.hash)"
+        assert all(place.startswith("#/manual/") for place in signed_in.run(places)), page
+    signed_in.open("/manual/guides%2Fnothing")
+    signed_in.sees("There is no page guides/nothing.")
+
+
+def test_each_trouble_is_in_the_runbook():
+    """What the page of the present state links to."""
+    page = (ROOT / "console/now.js").read_text(encoding="utf-8")
+    runbook = (ROOT / "docs/guides/runbook.md").read_text(encoding="utf-8")
+    named = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z]+[a-z]*)+)"', page)) - {"RabbitMQ", "PostgreSQL"}
+    assert len(named) > 10
+    stores = {f"{store}Unreachable" for store in ("PostgreSQL", "Redis")}
+    for name in sorted(named | stores | {"GatewayDown", "WorkerDown"}):
+        assert f"`Couponmq{name}`" in runbook, name
 
 
 # By the formula of WCAG 2.2: what is drawn on what, of each element with text and of each control.
@@ -1015,7 +1306,7 @@ DIALOGS = {
     "/campaigns/{coupon}": [
         "Edit…",
         "Close…",
-        "Stock…",
+        "Change total…",
         "New word…",
         "New codes…",
         "Import…",
@@ -1026,6 +1317,7 @@ DIALOGS = {
     "/find?coupon={coupon}&user={user}": ["Void…", "Release…"],
     "/budgets": ["New budget…", "Amount…"],
     "/dead": ["Send again…", "Remove…"],
+    "/webhooks": ["New webhook…", "Pause…"],
     "/keys": ["New key…", "New secret…", "Revoke…"],
 }
 
@@ -1116,6 +1408,8 @@ def test_the_keyboard_alone(stack, browser, key_make):
     reach(browser, "New budget…")
     browser.sees("Name is empty.")
     browser.keys("ESCAPE")
+    reach(browser, "Operations")
+    browser.sees("Health", "PostgreSQL")
     reach(browser, "Dead letters")
     browser.sees("There are no dead letters.")
     reach(browser, "Refresh")
@@ -1125,7 +1419,7 @@ def test_the_keyboard_alone(stack, browser, key_make):
 
 @pytest.mark.whole
 def test_ten_thousand_campaigns(stack, signed_in):
-    """Fifty a page; the live page has the active campaigns."""
+    """Fifty a page, both ways, and found by name; the live page has the active campaigns."""
     insert = (
         "INSERT INTO coupon (id, name, total_num)"
         " SELECT 7000000 + n, 'Draft ' || n, 1 FROM generate_series(1, 10000) AS n"
@@ -1134,17 +1428,32 @@ def test_ten_thousand_campaigns(stack, signed_in):
         owner.execute(insert)
     try:
         browser = signed_in
-        browser.open("/campaigns?after=7000000")
-        browser.sees("Draft 1", "Draft 50")
+        names = "return [...document.querySelectorAll('tbody th a')].map((one) => one.textContent)"
+
+        def page_has(first, last):
+            wait_until(lambda: (shown := browser.run(names)) and shown[0] == first)
+            assert (browser.run(names)[-1], len(browser.run(names))) == (last, 50)
+
+        browser.open("/campaigns")
+        page_has("Draft 10000", "Draft 9951")
         browser.follow("Next page")
-        browser.sees("Draft 51", "Draft 100")
-        assert browser.run("return document.querySelectorAll('tbody tr').length") == 50
+        page_has("Draft 9950", "Draft 9901")
+        browser.follow("Next page")
+        page_has("Draft 9900", "Draft 9851")
+        browser.follow("Previous page")
+        page_has("Draft 9950", "Draft 9901")
+        browser.follow("Previous page")
+        page_has("Draft 10000", "Draft 9951")
+        assert "Previous page" not in browser.text()
         browser.driver.back()
-        browser.sees("Draft 50")
-        browser.follow("First page")
-        browser.fill("Campaign id", "7000051")
-        browser.press("Open")
-        browser.sees("Draft 51", "draft")
+        page_has("Draft 9950", "Draft 9901")
+        browser.choose("Order", "name")
+        browser.fill("Name or id", "DRAFT 999")
+        browser.press("Find")
+        wait_until(lambda: browser.run(names) == [f"Draft {n}" for n in (999, *range(9990, 10000))])
+        browser.fill("Name or id", "7000051")
+        browser.press("Find")
+        wait_until(lambda: browser.run(names) == ["Draft 51"])
         browser.open("/")
         wait_until(lambda: browser.run("return document.querySelectorAll('tbody tr').length") > 40)
         assert browser.run("return document.querySelectorAll('tbody tr').length") < 70
