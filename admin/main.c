@@ -2,6 +2,7 @@
  * coupon-admin: what operators do, over HTTP, in a program of its own: their rights are never in
  * the process that strangers reach. See admin/server.h.
  */
+#include "admin/operation.h"
 #include "admin/proxy_user.h"
 #include "admin/scrape.h"
 #include "admin/server.h"
@@ -129,6 +130,7 @@ int main(int argc, char **argv)
 	http_hosts_check(config.http_hosts);
 	networks_check("COUPON_CONNECTIONS_NETWORKS", config.connections_networks);
 	proxy_users_check(&config);
+	approval_check(&config);
 	others = scrape_check(&config) * SCRAPE_DESCRIPTORS;
 	tls_check(&config);
 	transport_check(&config, CONFIG_ADMIN);

@@ -234,6 +234,8 @@ static void operation_add(cJSON *paths, const struct route *route)
 			    route->made ? "Created: see Location." : "Done.");
 		output_add(response, "content", content(schema));
 	}
+	if (ctl_is_approvable(route->command))
+		output_add(responses, "202", reference("responses", "Approval"));
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++)
 		output_add(responses, problems[i], reference("responses", "Problem"));
 }

@@ -40,6 +40,13 @@ struct operations {
 	size_t jobs_n;
 };
 
+/* What a request comes to whose command waits for a second person: it is recorded. */
+static const struct route approval_route = { .method = EVHTTP_REQ_POST,
+					     .path = "/approvals",
+					     .role = KEY_ROLE_CAMPAIGN,
+					     .command = "approval ask",
+					     .made = "approval" };
+
 /* A request whose command runs or waits. */
 struct operation {
 	struct operations *operations;
@@ -82,6 +89,7 @@ static void on_ended(void *context, const struct child_result *result)
 	int64_t version;
 	int status;
 	char *text = outcome_make(operation->route, result, &status, &version);
+	int is_asked = operation->route == &approval_route && status == 201;
 	char etag[REQUEST_VERSION_SIZE + 2], location[128];
 
 	metrics_count_result(status);
@@ -103,7 +111,7 @@ static void on_ended(void *context, const struct child_result *result)
 		}
 		cJSON_Delete(root);
 	}
-	request_reply(request, status, text);
+	request_reply(request, is_asked ? 202 : status, text);
 	operation_free(operation);
 }
 
@@ -410,6 +418,50 @@ static int command_read(struct operations *operations, struct admin_request *req
 	return rc;
 }
 
+/* Whether a word of the list, between commas, is this command. */
+static int approval_is_needed(const struct config *config, const char *command)
+{
+	const char *at = config->admin_approval;
+
+	while (*at) {
+		size_t len = strcspn(at, ",");
+
+		if (len == strlen(command) && memcmp(at, command, len) == 0)
+			return 1;
+		at += len + (at[len] == ',');
+	}
+	return 0;
+}
+
+void approval_check(const struct config *config)
+{
+	char *copy = checked(strdup(config->admin_approval)), *rest = copy, *word;
+
+	while (*config->admin_approval && (word = strsep(&rest, ",")) != NULL)
+		if (!ctl_is_approvable(word))
+			log_fatal("COUPON_ADMIN_APPROVAL is \"%s\": allowed are close and void, "
+				  "separated by a comma",
+				  config->admin_approval);
+	free(copy);
+}
+
+/* The request becomes one that asks for an approval of it. Who has sent it stays outside. */
+static void approval_ask_make(struct command_request *command)
+{
+	static const char *const outer[] = { "by", "key" };
+	cJSON *asked = command->json, *json = output_object();
+
+	output_text(json, "command", approval_route.command);
+	for (size_t i = 0; i < sizeof(outer) / sizeof(outer[0]); i++) {
+		cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(asked, outer[i]);
+
+		if (item)
+			output_add(json, outer[i], item);
+	}
+	output_add(json, "request", asked);
+	command->json = json;
+}
+
 /* A whole key, say, in the place of its id. */
 static int is_no_key_id(const struct route_match *match)
 {
@@ -462,6 +514,10 @@ void operation_answer(struct operations *operations, struct admin_request *reque
 		about.budget = cJSON_IsString(budget) ? budget->valuestring : "none";
 		if (!request_admit(request, operations->auth, match.route->role, &about))
 			goto out;
+	}
+	if (approval_is_needed(operations->config, match.route->command)) {
+		approval_ask_make(&command);
+		match.route = &approval_route;
 	}
 	text = checked(json_write(command.json));
 	if (match.route->flags & ROUTE_JOB)

@@ -24,6 +24,9 @@
 
 struct operations;
 
+/* Ends the process with a sentence unless COUPON_ADMIN_APPROVAL is a list of commands. */
+void approval_check(const struct config *config);
+
 struct operations *operations_new(struct event_base *base, const struct config *config,
 				  struct auth *auth, struct json_arena *arena);
 /* Commands that still run are killed. Before the requests are gone. */

@@ -163,4 +163,10 @@ export const asking = (note, again) => async (question) => {
     again().then(() => focus_keep(note));
 };
 
-export const warned = (said, answer) => [said, (answer.warnings ?? []).map((one) => ` ${one}`)];
+const WAITS = "Another person has to approve it: see Approvals.";
+
+// What is said of a change: of one that waits for a second person, that it was not made.
+export const warned = (said, answer) => [
+    answer.approval && answer.state === "waiting" ? WAITS : said,
+    (answer.warnings ?? []).map((one) => ` ${one}`),
+];

@@ -1,6 +1,7 @@
 // The frame: the session, the page that is shown, and the age of its data.
 import { live, on_session, session_begin, session_end, session_find } from "./api.js";
 import { session_get, session_is_over } from "./api.js";
+import { approvals_page } from "./approvals.js";
 import { budgets_page } from "./budgets.js";
 import { campaign_page } from "./campaign.js";
 import { campaigns_page } from "./campaigns.js";
@@ -32,6 +33,7 @@ const ROUTES = [
     [/^\/budgets$/, "Budgets", budgets_page],
     [/^\/dead$/, "Dead letters", dead_page],
     [/^\/webhooks$/, "Webhooks", webhooks_page],
+    [/^\/approvals$/, "Approvals", approvals_page],
     [/^\/keys$/, "Keys", keys_page],
     [/^\/history$/, "History", history_page],
     [/^\/manual\/([^/]+)$/, "Manual", manual_page],

@@ -1,7 +1,7 @@
 // One user, one receive, or one code: the coupons of the user, or a history in order.
 import { change, get, Problem } from "./api.js";
 import { code_card } from "./codes.js";
-import { action, asking } from "./dialog.js";
+import { action, asking, warned } from "./dialog.js";
 import { badge, h, id_problem, instant, money, note_make, plural, say, show, time } from "./dom.js";
 
 // ---- what happened
@@ -132,6 +132,7 @@ function void_ask(trace, ask) {
             const body = why.value.trim() ? { why: why.value.trim() } : {};
             const path = `/receives/${encodeURIComponent(trace.receive)}/void`;
             const answer = await change("POST", path, body);
+            if (answer.approval) return warned("", answer);
             if (!answer.voided) throw new Problem(409, `It was not voided: ${answer.result}.`);
             return "Voided.";
         },

@@ -337,9 +337,9 @@ static char *file_make(const cJSON *values)
 	return path;
 }
 
-int api_run(struct ctl *ctl)
+int api_command_run(struct ctl *ctl, const cJSON *request, int as_json)
 {
-	const cJSON *request = request_read(), *lines, *item;
+	const cJSON *lines, *item;
 	const char *name = cJSON_GetStringValue(
 		cJSON_GetObjectItemCaseSensitive(request, "command"));
 	const struct command *command = name ? command_find(name) : NULL;
@@ -363,7 +363,7 @@ int api_run(struct ctl *ctl)
 	lines = cJSON_GetObjectItemCaseSensitive(request, "lines");
 	if (lines)
 		args_argument(&ctl->args, file_make(lines));
-	if (!command->has_no_json)
+	if (!command->has_no_json && as_json)
 		args_json(&ctl->args);
 
 	/* The other members are options of the command. */
@@ -397,4 +397,9 @@ int api_run(struct ctl *ctl)
 				  format ? format : "");
 	}
 	return command->run(ctl);
+}
+
+int api_run(struct ctl *ctl)
+{
+	return api_command_run(ctl, request_read(), 1);
 }

@@ -32,6 +32,8 @@
 void api_begin(void);
 /* Reads the request and runs its command. Returns the exit status. */
 int api_run(struct ctl *ctl);
+/* Runs the command of a request, which prints texts unless `as_json`. Returns the exit status. */
+int api_command_run(struct ctl *ctl, const cJSON *request, int as_json);
 
 /* The option of a command that is the member of a request with this name; NULL: there is none. */
 const struct option *api_option(const struct command *command, const char *member);

@@ -36,6 +36,10 @@ struct db;
 struct cJSON *uses_read(struct db *db, const struct receive *receive);
 void uses_print(const struct cJSON *uses);
 
+/* The commands that can wait for a second person (cmd_approval.c), ended by NULL. */
+extern const char *const ctl_approvable[];
+int ctl_is_approvable(const char *command);
+
 /* Whether the command is, or may be, recorded in the history: it may have changed something. */
 int store_is_recorded(void);
 
@@ -60,4 +64,4 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	distribute_command, export_command, codes_command, codes_generate_command,
 	codes_word_command, codes_import_command, codes_revoke_command, codes_export_command,
 	webhook_command, installation_command, key_command, budget_command, receive_command,
-	setup_command, doctor_command;
+	setup_command, doctor_command, approval_command;

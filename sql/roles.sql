@@ -144,7 +144,7 @@ GRANT DELETE ON webhook_secret TO couponmq_worker;
 
 -- ---- operators: couponctl
 
-GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_history,
+GRANT SELECT ON api_key, api_key_version, approval, budget, budget_history, campaign_history,
 	campaign_transition, change_count, code, code_key, code_revocation, code_set, code_space,
 	command_history, coupon, coupon_curve, coupon_generation, coupon_late, coupon_refusal,
 	coupon_void, event_log, gateway, installation, keeper, receive_rejected, receive_use,
@@ -154,6 +154,9 @@ GRANT SELECT ON api_key, api_key_version, budget, budget_history, campaign_histo
 -- What they ask for is recorded, and not by themselves.
 GRANT EXECUTE ON FUNCTION command_begin(text, text, text), command_end(bigint, smallint, text),
 	command_key_take(text, text, text), command_key_answer(text, text) TO couponmq_operator;
+-- What waits for a second person; couponctl itself does not ask.
+GRANT INSERT (command, request, asked_by, expires_at), DELETE,
+	UPDATE (state, decided_by, decided_at) ON approval TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
@@ -204,10 +207,10 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 --
 -- command_key is written by functions.
 -- Partitions are read through user_coupon: user_coupon_0 to user_coupon_7. Numbers of rows:
--- budget_history_id_seq, campaign_history_id_seq, code_space_id_seq, command_history_id_seq,
--- command_key_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq, use_operation_num_seq,
--- webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers: budget_changed(),
--- coupon_change_count(), coupon_changed(), coupon_changing(), coupon_insert_wait(),
--- coupon_unsettle(), event_changed_add(), event_rejected_add(), event_voided_add(). Called by
--- other functions: api_key_next(), code_free(), code_take(), coupon_generation_fold(),
--- event_add(), event_used_add(), use_begin(), use_expire().
+-- approval_id_seq, budget_history_id_seq, campaign_history_id_seq, code_space_id_seq,
+-- command_history_id_seq, command_key_id_seq, event_log_id_seq, lock_fence_seq, recovery_id_seq,
+-- use_operation_num_seq, webhook_delivery_id_seq, webhook_id_seq, webhook_secret_id_seq. Triggers:
+-- budget_changed(), coupon_change_count(), coupon_changed(), coupon_changing(),
+-- coupon_insert_wait(), coupon_unsettle(), event_changed_add(), event_rejected_add(),
+-- event_voided_add(). Called by other functions: api_key_next(), code_free(), code_take(),
+-- coupon_generation_fold(), event_add(), event_used_add(), use_begin(), use_expire().

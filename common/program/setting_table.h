@@ -135,6 +135,9 @@ SETTING_NUMBER(
 	"time limit for a command; after it the command is killed, and its outcome is unknown")
 SETTING_NUMBER(admin_session_s, "COUPON_ADMIN_SESSION_S", "admin-session-s", ADMIN, 43200, 1,
 	       604800, "duration of a console session")
+SETTING_TEXT(admin_approval, "COUPON_ADMIN_APPROVAL", "admin-approval", ADMIN, "",
+	     "commands that coupon-admin runs only when a second person has agreed: close, void "
+	     "or close,void (default: none)")
 SETTING_TEXT(admin_user_header, "COUPON_ADMIN_USER_HEADER", "admin-user-header", ADMIN, "",
 	     "header in which a reverse proxy names the person whom it has signed in to "
 	     "coupon-admin, for example X-Forwarded-User (default: none)")

@@ -115,6 +115,47 @@ SELECT gateway_gone($1::uuid)
 -- installation_new: Gives the installation another id.
 UPDATE installation SET id = gen_random_uuid() RETURNING id
 
+-- approval_ask: Records what waits for a second person. Its id.
+-- $1 the command, $2 the request of couponctl --api, $3 for how many seconds it may be given
+INSERT INTO approval (command, request, asked_by, expires_at)
+VALUES ($1::text, $2::text::json,
+	coalesce(nullif(current_setting('couponmq.by', true), ''), session_user),
+	clock_timestamp() + $3::bigint * interval '1 s')
+RETURNING id
+
+-- approval_decide: Decides about what waits and has not expired. No row: it does not, or whoever
+-- has asked for it would give it.
+-- $1 its id, $2 given or refused
+UPDATE approval
+SET state = $2::text, decided_by = who.by, decided_at = clock_timestamp()
+FROM (SELECT coalesce(nullif(current_setting('couponmq.by', true), ''), session_user) AS by)
+	AS who
+WHERE id = $1::bigint AND state = 'waiting' AND expires_at > clock_timestamp()
+	AND ($2::text = 'refused' OR asked_by <> who.by)
+RETURNING id
+
+-- approval_done: It was run.
+-- $1 its id
+UPDATE approval SET state = 'done' WHERE id = $1::bigint AND state = 'given'
+
+-- approval_forget: Removes those up to an id.
+-- $1 the id
+DELETE FROM approval WHERE id <= $1::bigint
+
+-- approval_list: The newest first.
+-- $1 only this one (NULL: all), $2 before this id (NULL: up to the last one), $3 limit (NULL: none)
+SELECT id::text AS approval, command, request, asked_by,
+	CASE WHEN state = 'waiting' AND expires_at <= clock_timestamp() THEN 'expired'
+		ELSE state END AS state,
+	to_char(asked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS asked_at,
+	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
+	decided_by,
+	to_char(decided_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS decided_at
+FROM approval
+WHERE ($1::bigint IS NULL OR id = $1::bigint) AND ($2::bigint IS NULL OR id < $2::bigint)
+ORDER BY id DESC
+LIMIT $3::bigint
+
 -- command_begin: Who makes the changes of this session, and by which command. Its id.
 -- $1 a name, $2 the command, $3 its words
 SELECT command_begin($1::text, $2::text, $3::text)

@@ -41,6 +41,7 @@ PAGES = {
     "/webhooks": "https://hooks.example/",
     "/operations": "PostgreSQL",
     "/manual/guides%2Frunbook": "CouponmqNoKeeper",
+    "/approvals": "only when a second person agrees",
     "/keys": "every campaign",
     "/history": "codes generate {coupon}",
 }
@@ -1037,6 +1038,37 @@ def test_whom_a_proxy_has_signed_in(stack, console, tmp_path):
         stack.restart("admin")
     entries = [json.loads(line) for line in stack.ctl("history", coupon, "--json").splitlines()]
     assert "ben" in {entry["by"] for entry in entries}
+
+
+@pytest.mark.whole
+def test_a_second_person_approves(stack, console, key_make, tmp_path):
+    coupon = stack.coupon_make(5, name="Two persons")
+    stack.restart("admin", COUPON_ADMIN_APPROVAL="close")
+    ben, ann = key_make("campaign"), key_make("campaign")
+    try:
+        with browser_open(console, tmp_path / "profile") as browser:
+            browser.sign_in(ben)
+            browser.sees("All monitored parts are healthy.")
+            browser.open(f"/campaigns/{coupon}")
+            browser.press("Close…")
+            browser.press("Close")
+            browser.sees("Another person has to approve it: see Approvals.", "issuing")
+            browser.follow("Approvals")
+            browser.sees(f"close {coupon}", "waiting")
+            assert browser.words() == ["Sign out", "Refuse…"]
+            browser.press("Sign out")
+            browser.sees("API key")
+            browser.sign_in(ann)
+            browser.follow("Approvals")
+            browser.sees(f"close {coupon}", "waiting")
+            browser.press("Approve…")
+            browser.sees(f"It is done now, as {ben.split('_')[1]} has asked.")
+            browser.press("Approve")
+            browser.sees("Done.", f"by {ann.split('_')[1]}")
+            wait_until(lambda: browser.words() == ["Sign out"])
+    finally:
+        stack.restart("admin")
+    assert json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["status"] == "closed"
 
 
 EXPIRE = """WITH change AS (UPDATE api_key_version SET num = num + 1 RETURNING num)

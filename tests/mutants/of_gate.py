@@ -7,6 +7,7 @@ GOOD, BAD = ACCESS + "test_what_is_good", ACCESS + "test_what_is_bad"
 GATE = "gateway/auth/auth.c"
 
 ADMIN = "tests/e2e/test_e2e_admin.py::"
+APPROVAL = "tests/e2e/test_e2e_approval.py::"
 BY_PROXY = "tests/e2e/test_e2e_admin_proxy.py::"
 
 KNOWN = "tests/e2e/test_e2e_known.py::"
@@ -144,7 +145,7 @@ MUTANTS = [
         "the webhooks of every campaign, which are not for who runs campaigns",
         "ctl/cmd_webhook.c",
         'if (args_has(args, "of-campaign") && !*column_text(',
-        "if (0 * !*column_text(",
+        "if (!args && !*column_text(",
         ADMIN + "test_who_runs_campaigns",
     ),
     mutant(
@@ -239,6 +240,40 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the second person whom an operation needs",
+        "admin/operation.c",
+        "if (approval_is_needed(operations->config, match.route->command)) {",
+        "if (approval_is_needed(operations->config, match.route->command) && !operations) {",
+        APPROVAL + "test_another_person_gives_it",
+        APPROVAL + "test_a_receive_is_voided",
+    ),
+    mutant(
+        "access",
+        "the person who approves, and has not asked",
+        "sql/query/program.sql",
+        "($2::text = 'refused' OR asked_by <> who.by)",
+        "($2::text = 'refused' OR asked_by IS NOT NULL)",
+        APPROVAL + "test_another_person_gives_it",
+    ),
+    mutant(
+        "access",
+        "the time after which an approval cannot be given",
+        "sql/query/program.sql",
+        "state = 'waiting' AND expires_at > clock_timestamp()\n",
+        "state = 'waiting'\n",
+        APPROVAL + "test_refused_withdrawn_and_expired",
+    ),
+    mutant(
+        "access",
+        "the approval that goes on when its process has died",
+        "ctl/cmd_approval.c",
+        'strcmp(now, "given") == 0 || strcmp(now, "done") == 0',
+        'strcmp(now, "done") == 0',
+        APPROVAL + "test_the_process_dies_behind_the_decision",
+        APPROVAL + "test_a_command_that_fails_can_be_given_again",
+    ),
+    mutant(
+        "access",
         "the token of a change by a user of a proxy",
         "admin/auth.c",
         "if (is_change && (strlen(token) != strlen(visitor->token) ||",
@@ -258,7 +293,7 @@ MUTANTS = [
         "the networks of proxies that may name a user",
         "admin/proxy_user.c",
         "if (!networks_have_address(&users->networks, from))",
-        "if (0 * !networks_have_address(&users->networks, from))",
+        "if (!networks_have_address(&users->networks, from) && !users)",
         BY_PROXY + "test_from_elsewhere_the_header_is_refused",
     ),
     mutant(
