@@ -70,13 +70,19 @@ def on_config(config):
 
 
 def nav_complete(nav):
-    """Adds the pages of docs/ that are not listed to the section of their folder."""
+    """Adds the pages of docs/ that are not listed to the section of their folder; a folder in it is
+    a section of its own."""
     listed = set(re.findall(r"[\w/-]+\.md", json.dumps(nav)))
     for section in nav:
         for title, pages in section.items() if isinstance(section, dict) else ():
-            found = (DOCS / title.lower()).glob("**/*.md")
-            paths = sorted(str(path.relative_to(DOCS)) for path in found)
-            pages += [path for path in paths if path not in listed]
+            inner = {}
+            for path in sorted((DOCS / title.lower()).rglob("*.md")):
+                name, folder = str(path.relative_to(DOCS)), path.parent.name
+                if name not in listed and folder == title.lower():
+                    pages.append(name)
+                elif name not in listed:
+                    inner.setdefault(folder, []).append(name)
+            pages += [{folder: names} for folder, names in inner.items()]
 
 
 def pages_outside():
@@ -151,7 +157,8 @@ def on_page_markdown(markdown, page, config, files):
         there = os.path.normpath(here.parent / path)
         if re.match(r"[a-z]+:", target) or not path or not (ROOT / there).exists():
             return target
-        for name in (re.sub("^docs/", "", there), f"{there}/README.md"):
+        in_site = re.sub("^docs/", "", there)
+        for name in (in_site, f"{in_site}/README.md"):
             if name in files.src_uris:
                 return os.path.relpath(name, os.path.dirname(page.file.src_uri)) + hash_ + anchor
         return None
