@@ -50,7 +50,8 @@ def send(admin, method, path, *names, body=None, source=PROXY, **headers):
         one.putheader("Content-Type", "application/json")
     one.endheaders(text or None)
     answer = one.getresponse()
-    reply = Reply(answer.status, answer.read().decode(), answer.headers)
+    has_end = answer.getheader("Content-Type") != "text/event-stream"
+    reply = Reply(answer.status, answer.read().decode() if has_end else "", answer.headers)
     one.close()
     return reply
 
