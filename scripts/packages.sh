@@ -63,7 +63,7 @@ if [[ ${1:-} == kubernetes ]]; then
 		PACKAGES+=(kubernetes-client)
 	fi
 fi
-if [[ ${1:-} == kubernetes || ${1:-} == generators ]]; then
+if [[ ${1:-} == kubernetes || ${1:-} == generators || ${1:-} == console ]]; then
 	# npm may be there from elsewhere.
 	command -v npm >/dev/null || PACKAGES+=(npm)
 fi

@@ -26,6 +26,7 @@ KUBECTL_IS_NEW = ["bash", "-c", ". scripts/installed.sh; kubectl_is_new"]
 NO_KUBECTL = subprocess.run(KUBECTL_IS_NEW, cwd=ROOT, check=False).returncode != 0
 NPM_DONE = "node_modules/.package-lock.json"  # npm writes it last
 NO_TYPES = lacks("node") or not (ROOT / "build/kubernetes" / NPM_DONE).exists()
+NO_AXE = not (ROOT / "build/console" / NPM_DONE).exists()
 NO_GENERATORS = lacks("node") or not (ROOT / "build/generators" / NPM_DONE).exists()
 NO_SITE = lacks("mkdocs", "node") or not (ROOT / "build/diagrams" / NPM_DONE).exists()
 NO_BROWSER = not SELENIUM or lacks("chromium", "chromedriver")
@@ -49,6 +50,7 @@ SKIPS = (
     ("tests/e2e/test_e2e_systemd.py::*_thread_*", HAS_FILTER, "no thread may be frozen here"),
     ("tests/console/*", NO_BROWSER, "make test-console"),
     ("tests/console/test_console.py::*", os.environ.get("TLS") == "yes", "a store's own port"),
+    ("tests/console/test_console.py::test_axe_*", NO_AXE, "make test-console"),
     ("tests/docs/test_compose.py::*", lacks("docker-compose"), "make test-compose"),
     ("tests/docs/test_kubernetes.py::*", NO_KUBECTL or not YAML, "make test-kubernetes"),
     ("tests/docs/test_kubernetes.py::*type*", NO_TYPES, "make test-kubernetes"),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stack import TRUST, wait_until
+from stack import ROOT, TRUST, wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -13,6 +13,14 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars"
 ).split()
 HIGHEST = 1150  # of a picture
+AXE = ROOT / "build/console/node_modules/axe-core/axe.min.js"  # make test-console installs it
+AXE_RUN = """
+const [done] = arguments;
+axe.run(document, { resultTypes: ["violations"] }).then(
+    ({ violations }) => done(violations.map(({ id, nodes }) =>
+        [id, nodes.map(({ html, any }) => [html.slice(0, 120), any[0]?.message ?? ""])])),
+    (error) => done([[String(error)]]));
+"""
 WIDE, NARROW = (1280, 900), (360, 780)
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: make test-console")
@@ -50,6 +58,13 @@ class Browser:
         wanted = {"prefers-color-scheme": name, "forced-colors": forced}
         features = [{"name": name, "value": value} for name, value in wanted.items()]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def axe(self):
+        """What axe-core finds on the page, each as its rule and the elements."""
+        if not self.run("return typeof axe === 'object'"):
+            self.run(f"{AXE.read_text(encoding='utf-8')}; window.axe = axe;")
+        self.driver.set_script_timeout(120)
+        return self.driver.execute_async_script(AXE_RUN)
 
     def run(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import requests
 
-from browser import CHROMIUM, DRIVER, NARROW, WIDE, ActionChains, Keys, browser_open
+from browser import AXE, CHROMIUM, DRIVER, NARROW, WIDE, ActionChains, Keys, browser_open
 from endpoint import Endpoint
 from history import DEAD_QUEUE, queue_length
 from message import message
@@ -1384,6 +1384,88 @@ def test_it_can_be_read(stack, browser, key_make, dead_add):
             look_closely(browser)
             browser.press("Cancel")
     stack.ctl("webhook", "remove", re.search("webhook ([0-9]+)", hook)[1])
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(not AXE.exists(), reason="no axe-core: make test-console")
+def test_axe_finds_nothing(stack, browser, key_make, dead_add):
+    """On every page, from 360 px of width on, light and dark."""
+    coupon = stack.coupon_make(3, name="A campaign with all", amount_off="5.00", currency="EUR")
+    stack.coupon_edit(coupon, "--end", "2041-01-01T00:00:00Z")
+    stack.ctl("budget", "create", f"b-{coupon}", "--amount", "50.00", "--currency", "EUR")
+    stack.coupon_edit(coupon, "--budget", f"b-{coupon}")
+    with stack.client() as client:
+        receive = client.issue(coupon, "u" * 64, ack="issued")["receive"]
+        client.call("hold", receive=receive, order="o-1")
+    stack.ctl("codes", "generate", coupon, "--count", 3)
+    stack.ctl("codes", "generate", coupon, "--word", f"NOON{coupon}")
+    hook = stack.ctl("webhook", "create", "https://hooks.example/", "--coupon", coupon)
+    dead_add(b"\x01" * 300)
+    found = {}
+
+    def look(where):
+        for scheme in ("light", "dark"):
+            browser.scheme(scheme)
+            for width in (1440, 1024, 768, 360):
+                browser.size((width, 900))
+                if wrong := browser.axe():
+                    found[f"{where}, {scheme}, {width}"] = wrong
+        browser.scheme("light")
+        browser.size(WIDE)
+
+    browser.open("/")
+    browser.sees("API key")
+    look("the sign-in")
+    browser.sign_in(key_make("admin"))
+    for page, text in PAGES.items():
+        browser.open(page.format(coupon=coupon, user="u" * 64))
+        browser.sees(text.format(coupon=coupon))
+        look(page)
+    for page, words in DIALOGS.items():
+        browser.open(page.format(coupon=coupon, user="u" * 64))
+        browser.press(words[0])
+        browser.sees("Cancel")
+        if wrong := browser.axe():
+            found[f"{page}, {words[0]}"] = wrong
+        browser.press("Cancel")
+    stack.ctl("webhook", "remove", re.search("webhook ([0-9]+)", hook)[1])
+    assert found == {}
+
+
+# What has lost its background, and has no border instead; lines in the colour of the page.
+UNMARKED = """
+const wrong = [...document.querySelectorAll(".badge, .level, .card, nav a[aria-current]")]
+    .filter((e) => e.checkVisibility())
+    .filter((e) => !["Top", "Bottom"].some((side) =>
+        parseFloat(getComputedStyle(e)[`border${side}Width`]) > 0));
+const page = getComputedStyle(document.body).backgroundColor;
+const lines = [...document.querySelectorAll("svg .line, svg .now")]
+    .filter((e) => getComputedStyle(e).stroke === page);
+return [...wrong, ...lines].map((e) => e.outerHTML.slice(0, 90));
+"""
+
+
+@pytest.mark.whole
+def test_forced_colours(stack, signed_in):
+    """States, levels and lines are told without a colour of the page's own."""
+    coupon = stack.coupon_make(3, name="Forced", end="2041-01-01T00:00:00Z")
+    with stack.client() as client:
+        client.issue(coupon, "u", ack="issued")
+    for scheme in ("light", "dark"):
+        signed_in.scheme(scheme, forced="active")
+        for page, text in (
+            ("/", "Active campaigns"),
+            (f"/campaigns/{coupon}", "Latest requests"),
+            ("/operations", "PostgreSQL"),
+            ("/history", "done"),
+        ):
+            signed_in.open(page)
+            signed_in.sees(text)
+            assert signed_in.run(UNMARKED) == [], page
+            dashes = "return [...document.querySelectorAll('svg .line')].map((e) =>"
+            dashes = signed_in.run(f"{dashes} getComputedStyle(e).strokeDasharray)")
+            assert len(set(dashes)) == len(dashes), "each line has its own dashes"
+    signed_in.scheme("light")
 
 
 FOCUSED = """
