@@ -330,7 +330,7 @@ def test_what_happened_to_a_receive(stack, signed_in):
     browser.sees("rejected")
     browser.fill("Receive", "x")
     browser.press("Find the coupon")
-    browser.sees("receive")
+    browser.sees('is "x": allowed is')
     browser.open(f"/campaigns/{coupon}")
     browser.sees(HOSTILE)
 
