@@ -1,9 +1,9 @@
 /*
  * Each operation of /admin/v1 once: ROUTE(METHOD, path, role, command, name, more). The role is the
  * least that may do it: MONITOR reads, CAMPAIGN runs campaigns, ADMIN does what concerns the whole
- * installation. The name is that of the operation in the description by OpenAPI. What stands in braces
- * in the path is the option of that name, or else the next argument of the command. The other
- * options are members of the body, or of the query of GET. No include guard: included for its
+ * installation. The name is that of the operation in the description by OpenAPI. What stands in
+ * braces in the path is the option of that name, or else the next argument of the command. The
+ * other options are members of the body, or of the query of GET. No include guard: included for its
  * expansion.
  */
 ROUTE(GET, "/campaigns", MONITOR, "list", "listCampaigns", .list = "campaigns", .count = "100")

@@ -109,7 +109,8 @@ function_row() {
 	printf '#ifndef EMBED_H\n#define EMBED_H\n\n'
 	for file in "${files[@]}"; do
 		printf 'extern const char %s[];\n' "${names[$file]}"
-		[[ $file != docs/*.json ]] || printf 'extern const char %s_tag[];\n' "${names[$file]}"
+		[[ $file != docs/*.json ]] ||
+			printf 'extern const char %s_tag[];\n' "${names[$file]}"
 	done
 	awk "$STATEMENT_HEADER" "${query[@]}"
 	cat <<'END'
