@@ -1,9 +1,9 @@
 /*
  * Authenticates a request by an API key, by a browser's session that was begun with one, or by the
- * name that a reverse proxy gives (proxy_user.h), and authorizes it. A thread reads the keys of both
- * stores (common/api_key_watch.h), twice a second and when a request asks for it. A request is
- * judged when the stores were asked since its arrival: what `couponctl key` has answered is true for
- * the next request. While no store answers, a key that is known waits for half a second, and is
+ * name that a reverse proxy gives (proxy_user.h), and authorizes it. A thread reads the keys of
+ * both stores (common/api_key_watch.h), twice a second and when a request asks for it. A request is
+ * judged when the stores were asked since its arrival: what `couponctl key` has answered is true
+ * for the next request. While no store answers, a key that is known waits for half a second, and is
  * judged by the last look.
  *
  * Sessions are in memory. One ends COUPON_ADMIN_SESSION_S after its begin, SESSION_IDLE_S after its

@@ -41,7 +41,8 @@ void live_stop(struct live *live);
 /*
  * Answers the request with events until its client goes or may no longer look, or, with `once`,
  * with one sample. `key`: the id of the client's key, or the client's name; `coupons`: the ids that
- * it asks for, joined by commas, or "". 0, or what HTTP status to refuse it with, 400 or 503, and why (a constant).
+ * it asks for, joined by commas, or "". 0, or what HTTP status to refuse it with, 400 or 503, and
+ * why (a constant).
  */
 int live_look(struct live *live, struct evhttp_request *request, const char *key,
 	      const char *coupons, int once, const char **why);

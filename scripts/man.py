@@ -178,7 +178,7 @@ class Page:
         for block in blocks(BLOCK.sub("", text)):
             first = block[0]
             item = re.match(r"(- |\d+\. )", first)
-            if first.startswith("!["):
+            if first.startswith(("![", "<picture>")):
                 continue  # a picture
             if first.startswith(FENCE):
                 if first != f"{FENCE}mermaid":

@@ -138,7 +138,11 @@ LINES = [
     ("couponctl --redis-u", "--redis-url="),
     ("couponctl --redis-url redis://h webh", "webhook"),
     ("couponctl list --redis-u", "--redis-url="),
-    ("couponctl list --", "--after= --count= --json --help"),
+    (
+        "couponctl list --",
+        "--after= --count= --skip= --name= --state= --from= --to= --sort= --descending --json"
+        " --help",
+    ),
     ("couponctl show 7 --cu", "--curve"),
     ("couponctl --help set", "settings setup"),
     ("couponctl dead requeue --a", "--all --adopt"),
