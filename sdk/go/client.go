@@ -253,7 +253,10 @@ func run[A any](ctx context.Context, c *Client, op string, request any, key stri
 
 		told := 0.0
 		if err != nil {
-			why = "no reply: " + err.Error()
+			// Of an attempt that the deadline has shortened, what ended the one before says more.
+			if failures == 0 || ctx.Err() == nil {
+				why = "no reply: " + err.Error()
+			}
 			mayBeDone = mayBeDone || begun.Load()
 		} else {
 			if why = got.Message; why == "" {

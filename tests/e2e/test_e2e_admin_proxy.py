@@ -8,9 +8,9 @@ from collections import namedtuple
 
 import pytest
 
+from stack import dial
 from test_e2e_admin import API, Admin, key_id, key_maker, known, problem
 
-pytestmark = pytest.mark.plain
 PROXY, HEADER = "127.0.0.9", "X-Forwarded-User"
 USERS = "ann@shop.example:admin,ben:campaign,c:d:monitor,*:monitor"
 LONGEST = "n" * 64
@@ -37,8 +37,8 @@ def admin(stack):
 
 def send(admin, method, path, *names, body=None, source=PROXY, **headers):
     """One request from an address, with a header for each name."""
-    host, port = admin.address.split(":")
-    one = http.client.HTTPConnection(host, int(port), timeout=60, source_address=(source, 0))
+    one = http.client.HTTPConnection(admin.address)
+    one.sock = dial(admin.address, source=source)
     one.putrequest(method, path)
     for name in names:
         one.putheader(HEADER.lower(), name)

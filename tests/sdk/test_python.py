@@ -76,7 +76,15 @@ class Clocked:
 
     def got(self, status, body, headers=None):
         self.call.begun = True
-        pause_s = self.call.judge(Reply(status, headers or {}, body, False))
+        return self.waits(Reply(status, headers or {}, body, False))
+
+    def failed(self, error, after_s=0.0):
+        """No reply came, after this time."""
+        self.now += after_s
+        return self.waits(error)
+
+    def waits(self, came):
+        pause_s = self.call.judge(came)
         self.now += pause_s
         self.call.prepare()
         return pause_s
@@ -107,6 +115,25 @@ def test_neither_waits_nor_attempts_go_beyond_the_deadline():
             one.refused(20, retry_after_ms=1500)
             assert one.now < 12.0 and one.call.within_s <= 12.0 - one.now
     assert one.now > 7.0
+
+
+def test_an_attempt_that_the_deadline_shortens_does_not_hide_why_the_others_failed():
+    one = Clocked(calls.issue(1, 2), deadline_s=12.0)
+    assert one.call.within_s == 10.0
+    one.failed(TimeoutError())
+    one.failed(OSError("certificate verify failed"))
+    one.now = 11.0
+    one.call.prepare()
+    with pytest.raises(Unavailable, match="no reply: certificate verify failed; 3 attempts"):
+        one.failed(TimeoutError(), after_s=1.0)
+    one = Clocked(calls.issue(1, 2), deadline_s=1.0)
+    with pytest.raises(Unavailable, match="no reply: timed out; 1 attempts"):
+        one.failed(TimeoutError(), after_s=1.0)
+    one = Clocked(calls.issue(1, 2), deadline_s=10.1)
+    with pytest.raises(Unavailable, match="no reply: timed out; 2 attempts"):
+        one.failed(OSError("refused"))
+        one.call.within_s = 10.0
+        one.failed(TimeoutError(), after_s=10.0)
 
 
 def test_a_wait_of_nothing_is_a_pause():

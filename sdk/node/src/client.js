@@ -91,19 +91,21 @@ export class Client {
       if (signal?.aborted) throw end("the call was aborted", signal.reason);
     };
 
-    for (let failures = 1; ; failures++) {
+    for (let failures = 1, why; ; failures++) {
       const place = this.#place;
       const id = `${this.#name}-${++this.#requests}`;
       const sending = { begun: false };
       const within = Math.min(this.#attemptMs, giveUp - performance.now());
       const stopped = linked([this.#closing.signal, signal], within);
       const check = (reply) => isNamed(reply, id);
-      let reply, code, told, why;
+      let reply, code, told;
       try {
         const gateway = this.#gateways[place];
         reply = await gateway.exchange(op, members, id, sending, stopped.signal, check);
       } catch (error) {
-        why = `no reply: ${error.message || error.code}`;
+        // Of an attempt that the deadline has shortened, what ended the one before says more.
+        if (!why || !stopped.signal.aborted || within === this.#attemptMs)
+          why = `no reply: ${error.message || error.code}`;
       } finally {
         stopped.end();
       }

@@ -170,9 +170,8 @@ class Call(Generic[T]):
         self._core, self._op, self._answers, self._members = core, op, answers, members
         self._give_up: float = core.clock() + members.pop("deadline_s", core.deadline_s)
         self._key: str | None = members.get("key")
-        self._may_be_done = False
+        self._may_be_done, self._failures, self._why = False, 0, ""
         self._receive: str | None = None  # accepted, without the level of ack
-        self._failures = 0
 
     def left_s(self) -> float:
         return self._give_up - self._core.clock()
@@ -201,12 +200,14 @@ class Call(Generic[T]):
         if isinstance(came, OSError):
             self._may_be_done |= self.begun
             why = f"no reply: {str(came) or 'timed out'}"
+            # The deadline has shortened this attempt: what ended the one before says more.
+            if isinstance(came, TimeoutError) and self.within_s < self._core.attempt_s:
+                why = self._why or why
         elif came.code in range(BUSY):
             self.answer = values.build(self._answers, came.body, key=self._key)
             return None
         else:
-            self.begun = False
-            code, told_s = came.code, came.told_s
+            self.begun, code, told_s = False, came.code, came.told_s
             why = str(came.body.get("message") or f"HTTP {came.http_status}")
             is_busy = code in range(BUSY, RATE_LIMITED + 1)
             # A proxy's, or that of a gateway to which the request did not arrive in time.
@@ -230,7 +231,7 @@ class Call(Generic[T]):
         if code != RATE_LIMITED and self._core.place == self._place:
             self._core.place = (self._place + 1) % len(self._core.gateways)
         # At least what was told, and never beyond the deadline.
-        self._failures += 1
+        self._failures, self._why = self._failures + 1, why
         backoff_s = min(_BACKOFF_S * 2.0 ** (self._failures - 1), _BACKOFF_MAX_S)
         chance = self._core.chance()
         pause_s = max(backoff_s * (1 + chance) / 2, told_s * (1 + chance / 4))

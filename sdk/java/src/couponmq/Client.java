@@ -127,16 +127,16 @@ public final class Client implements AutoCloseable {
         long giveUpNs = System.nanoTime() + deadline.toNanos();
         boolean mayBeDone = false;
         String receive = null; // accepted, without the level of ack
+        String why = null;
         if (key != null) members.addProperty("key", key);
         for (int attempts = 1; ; attempts++) {
             int gateway = gateways.current();
             int code = Reply.NO_CODE;
             double toldNs = 0;
-            String why;
             Exception trouble = null;
             var begun = new CompletableFuture<Boolean>();
+            long withinNs = Math.min(attempt.toNanos(), giveUpNs - System.nanoTime());
             try {
-                long withinNs = Math.min(attempt.toNanos(), giveUpNs - System.nanoTime());
                 Reply reply = gateways.send(gateway, op, members, begun, withinNs);
                 code = reply.code();
                 if (code < Reply.BUSY) return reply.answer(kind, key);
@@ -162,7 +162,10 @@ public final class Client implements AutoCloseable {
                 begun.complete(false);
                 mayBeDone |= begun.join();
                 trouble = e;
-                why = e.getMessage();
+                // Of an attempt that the deadline has shortened, what ended the one before says more.
+                boolean isShort = withinNs < attempt.toNanos();
+                if (why == null || !isShort || !(e.getCause() instanceof TimeoutException))
+                    why = e.getMessage();
             }
 
             if (code != Reply.RATE_LIMITED) gateways.leave(gateway);
