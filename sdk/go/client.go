@@ -253,7 +253,7 @@ func run[A any](ctx context.Context, c *Client, op string, request any, key stri
 
 		told := 0.0
 		if err != nil {
-			// Of an attempt that the deadline has shortened, what ended the one before says more.
+			// Of an attempt that the deadline shortened, what ended the one before says more.
 			if failures == 0 || ctx.Err() == nil {
 				why = "no reply: " + err.Error()
 			}

@@ -103,7 +103,7 @@ export class Client {
         const gateway = this.#gateways[place];
         reply = await gateway.exchange(op, members, id, sending, stopped.signal, check);
       } catch (error) {
-        // Of an attempt that the deadline has shortened, what ended the one before says more.
+        // Of an attempt that the deadline shortened, what ended the one before says more.
         if (!why || !stopped.signal.aborted || within === this.#attemptMs)
           why = `no reply: ${error.message || error.code}`;
       } finally {

@@ -162,7 +162,7 @@ public final class Client implements AutoCloseable {
                 begun.complete(false);
                 mayBeDone |= begun.join();
                 trouble = e;
-                // Of an attempt that the deadline has shortened, what ended the one before says more.
+                // Of an attempt that the deadline shortened, what ended the one before says more.
                 boolean isShort = withinNs < attempt.toNanos();
                 if (why == null || !isShort || !(e.getCause() instanceof TimeoutException))
                     why = e.getMessage();
