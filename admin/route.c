@@ -115,8 +115,9 @@ static const struct option *option_find(const struct command *command, const cha
 int route_has_member(const struct route *route, const struct command *command,
 		     const struct option *option)
 {
-	static const char *const own[] = { "csv",       "by",     "version",       "format",
-					   "delimiter", "column", "without-words", "of-campaign" };
+	static const char *const own[] = { "csv",        "by",     "version",     "format",
+					   "delimiter",  "column", "spreadsheet", "without-words",
+					   "of-campaign" };
 	const char *path = route->path, *name;
 	size_t len;
 

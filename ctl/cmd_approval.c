@@ -126,11 +126,12 @@ static int give_run(struct ctl *ctl)
 	cJSON *request = checked(cJSON_Parse(column_text(row, 0, "request")));
 	char key[COMMAND_KEY_MAX + 1];
 
-	snprintf(key, sizeof(key), "approval %lld", (long long)id);
+	snprintf(key, sizeof(key), APPROVAL_KEY "%lld", (long long)id);
 	output_text(request, "by", column_text(row, 0, "asked_by"));
 	output_text(request, "key", key);
 	PQclear(row);
 	db_close(db);
+	ctl->runs_approved = 1;
 	status = api_command_run(ctl, request, as_json); /* which keeps texts of it */
 	if (status == CTL_DONE || status == CTL_NOT_IN_REDIS) {
 		db = store_postgres_open(ctl);

@@ -5,10 +5,13 @@
 #include "ctl/args.h"
 
 #define COMMAND_KEY_MAX 255 /* bytes of --key */
+/* Begins the keys of commands that a second person has approved, and only those. */
+#define APPROVAL_KEY "approval "
 
 struct ctl {
 	struct config config;
 	struct args args;
+	int runs_approved; /* couponctl approval give runs the command */
 };
 
 /*

@@ -319,6 +319,10 @@ cJSON *store_key_take(struct db *db, const struct ctl *ctl, const char *file)
 		if (*p < ' ' || *p > '~')
 			args_fail("--key is \"%s\": allowed are 1 to %d bytes of printable ASCII",
 				  key, COMMAND_KEY_MAX);
+	if (!ctl->runs_approved && strncmp(key, APPROVAL_KEY, strlen(APPROVAL_KEY)) == 0)
+		args_fail("--key is \"%s\": keys that begin with \"" APPROVAL_KEY
+			  "\" are those of couponctl approval give",
+			  key);
 
 	/*
 	 * The digest of the words, and of the content of the file. A code may have ends of lines,

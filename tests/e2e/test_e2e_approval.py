@@ -114,6 +114,22 @@ def test_a_request_that_comes_again_asks_once(people, make_coupon):
     assert asked(ben, path) != asked(ben, path)
 
 
+def test_nobody_else_takes_the_key_of_an_approval(stack, people, make_coupon):
+    """With it the approved command would be one that was done before, or another one."""
+    ben, ann, _ = people
+    coupon, other = make_coupon(5), make_coupon(5)
+    path = asked(ben, f"/campaigns/{coupon}/close")
+    key = f"approval {path.split('/')[2]}"
+    for step, member in (("pause", {}), ("close", {}), ("codes", {"codes": ["A"]})):
+        told = ben("POST", f"/campaigns/{other}/{step}", member, Idempotency_Key=key)
+        assert "keys that begin with" in problem(told, 400)
+    done = stack.ctl_run("pause", other, "--key", key)
+    assert (done.returncode, "keys that begin with" in done.stderr) == (2, True)
+    assert status_of(stack, other) == "published"
+    ok(ann("POST", f"{path}/give"))
+    assert status_of(stack, coupon) == "closed"
+
+
 @pytest.mark.parametrize("has_run", [False, True])
 def test_the_process_dies_behind_the_decision(stack, people, owner, make_coupon, has_run):
     """Before the command, or between it and the record that it was run."""

@@ -274,6 +274,14 @@ MUTANTS = [
     ),
     mutant(
         "access",
+        "the keys that are those of approvals",
+        "ctl/store.c",
+        "if (!ctl->runs_approved && strncmp(key, APPROVAL_KEY, strlen(APPROVAL_KEY)) == 0)",
+        "if (ctl->runs_approved && strncmp(key, APPROVAL_KEY, strlen(APPROVAL_KEY)) != 0)",
+        APPROVAL + "test_nobody_else_takes_the_key_of_an_approval",
+    ),
+    mutant(
+        "access",
         "the token of a change by a user of a proxy",
         "admin/auth.c",
         "if (is_change && (strlen(token) != strlen(visitor->token) ||",
