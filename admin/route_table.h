@@ -25,8 +25,10 @@ ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", "listRecentRe
 ROUTE(GET, "/campaigns/{coupon}/coupons", MONITOR, "export", "exportCoupons", .list = "coupons",
       .option = "format", .value = "jsonl")
 ROUTE(GET, "/campaigns/{coupon}/codes", MONITOR, "codes list", "listCodeSets")
-ROUTE(POST, "/campaigns/{coupon}/codes", CAMPAIGN, "codes import", "importCodes",
-      .option = "format", .value = "jsonl", .input = "code", .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/codes", CAMPAIGN, "codes import", "importCodes", .input = "code",
+      .flags = ROUTE_VERDICT)
+ROUTE(POST, "/campaigns/{coupon}/distribute", CAMPAIGN, "distribute", "distributeCoupons",
+      .option = "refused", .value = "-", .input = "user", .flags = ROUTE_VERDICT)
 ROUTE(POST, "/campaigns/{coupon}/sets", CAMPAIGN, "codes generate", "generateCodes")
 ROUTE(POST, "/campaigns/{coupon}/words", CAMPAIGN, "codes generate --word", "generateWord")
 ROUTE(GET, "/campaigns/{coupon}/users/{user}", MONITOR, "status", "getUserStatus",

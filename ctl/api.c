@@ -361,7 +361,10 @@ int api_command_run(struct ctl *ctl, const cJSON *request, int as_json)
 		args_argument(&ctl->args, item->valuestring);
 	}
 	lines = cJSON_GetObjectItemCaseSensitive(request, "lines");
-	if (lines)
+	option = api_option(ctl->args.command, "users");
+	if (lines && option)
+		args_option(&ctl->args, option, file_make(lines));
+	else if (lines)
 		args_argument(&ctl->args, file_make(lines));
 	if (!command->has_no_json && as_json)
 		args_json(&ctl->args);
@@ -388,6 +391,10 @@ int api_command_run(struct ctl *ctl, const cJSON *request, int as_json)
 			args_fail("%s is missing", api_member(mode, member));
 		args_option(&ctl->args, mode, "");
 	}
+
+	option = api_option(ctl->args.command, "format");
+	if (lines && option && !args_has(&ctl->args, "format"))
+		args_option(&ctl->args, option, "jsonl");
 
 	args_end(&ctl->args);
 	if (command->has_no_json) { /* it writes a file, or the same to standard output */

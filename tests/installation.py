@@ -61,7 +61,8 @@ class Another:
     def rows(self):
         """Everything that a worker would change."""
         with self.owner() as pg:
-            return [pg.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in TABLES]
+            rows = "SELECT one::text FROM {} AS one ORDER BY 1"
+            return [pg.execute(rows.format(table)).fetchall() for table in TABLES]
 
 
 def superuser_run(stack, *statements):

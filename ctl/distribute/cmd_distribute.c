@@ -33,8 +33,9 @@ struct distribution {
 	const char *name;
 	struct run_plan plan;
 	struct list list;
-	char *refused_path;
+	char *refused_path; /* NULL: they are printed */
 	struct sheet refused;
+	cJSON *refused_users; /* those that are printed */
 	int64_t issued_before;  /* users of the list who had the coupon when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
 	int64_t left_n, refused_n;
@@ -45,15 +46,21 @@ static void options_read(struct distribution *one, const struct args *args)
 {
 	const char *path = args_required(args, "users"), *name = args_text(args, "name"),
 		   *refused = args_text(args, "refused"), *end = strrchr(path, '.');
+	static const enum list_format formats[] = { LIST_LINES, LIST_CSV, LIST_JSONL };
 	int is_csv = args_has(args, "delimiter") ||
 		     (end && (strcasecmp(end, ".csv") == 0 || strcasecmp(end, ".tsv") == 0));
-	enum list_format format = is_csv ? LIST_CSV : LIST_LINES_GUESSED;
+	enum list_format format = is_csv                                  ? LIST_CSV
+				  : end && strcasecmp(end, ".jsonl") == 0 ? LIST_JSONL
+									  : LIST_LINES_GUESSED;
 
 	if (args_has(args, "format")) {
-		format = args_choice(args, "format", 0) ? LIST_CSV : LIST_LINES;
-		if (format == LIST_LINES && args_has(args, "delimiter"))
-			args_fail("--delimiter is given with --format lines: allowed is csv");
+		format = formats[args_choice(args, "format", 0)];
+		if (format != LIST_CSV && args_has(args, "delimiter"))
+			args_fail("--delimiter is given with --format %s: allowed is csv",
+				  args_text(args, "format"));
 	}
+	if (format == LIST_JSONL && args_has(args, "no-heading"))
+		args_fail("--no-heading is given with --format jsonl: allowed are lines and csv");
 	one->list = (struct list){ .path = path,
 				   .format = format,
 				   .delimiter = csv_delimiter_read(args, path),
@@ -69,7 +76,13 @@ static void options_read(struct distribution *one, const struct args *args)
 	snprintf(one->plan.prefix, sizeof(one->plan.prefix), "distribute/%s/", one->name);
 	if (refused && !*refused)
 		args_fail("--refused is \"\": allowed is the path of a file");
-	check((refused ? asprintf(&one->refused_path, "%s", refused)
+	if (refused && strcmp(refused, "-") == 0) {
+		if (!args_has(args, "json"))
+			args_fail("--refused is \"-\": allowed is the path of a file, and - with "
+				  "--json");
+		one->refused_users = checked(cJSON_CreateArray());
+	} else
+		check((refused ? asprintf(&one->refused_path, "%s", refused)
 		       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
 				  (long long)one->plan.coupon, one->name)) > 0);
 	one->refused = (struct sheet){ .columns = refused_columns,
@@ -139,7 +152,7 @@ static const char *end_text(enum end end)
 				  : answer_text((enum answer)(end - END_ANSWERED));
 }
 
-/* Counts how the users have ended, and writes the file of those that were refused. */
+/* Counts how the users have ended, and writes or keeps those that were refused. */
 static void ends_write(struct distribution *one)
 {
 	for (uint32_t i = 0; i < one->list.n; i++) {
@@ -147,13 +160,14 @@ static void ends_write(struct distribution *one)
 		const char *text = list_text(&one->list, i), *message;
 		char why[USER_ID_WHY_SIZE], line[NUMBER_SIZE];
 		struct text_buffer shown = { 0 };
+		cJSON *object;
 
 		one->counts[user->end]++;
 		one->left_n += !end_is_final(user->end);
 		if (!end_is_final(user->end) || user->end == END_ISSUED)
 			continue;
 		one->refused_n++;
-		if (sheet_failed(&one->refused))
+		if (one->refused_path && sheet_failed(&one->refused))
 			continue;
 		message = end_text(user->end);
 		if (user->end == END_INVALID) {
@@ -163,14 +177,24 @@ static void ends_write(struct distribution *one)
 		} else {
 			text_add(&shown, text, user->len);
 		}
-		sheet_row(&one->refused,
-			  (const struct cell[]){ { .text = shown.data, .len = shown.len },
-						 cell_text(number_text(user->line, line)),
-						 cell_text(end_status(user->end)),
-						 cell_text(message) });
+		if (one->refused_path) {
+			sheet_row(&one->refused,
+				  (const struct cell[]){ { .text = shown.data, .len = shown.len },
+							 cell_text(number_text(user->line, line)),
+							 cell_text(end_status(user->end)),
+							 cell_text(message) });
+		} else {
+			object = checked(cJSON_CreateObject());
+			output_text(object, "user", shown.data ? shown.data : "");
+			output_number(object, "line", user->line);
+			output_text(object, "status", end_status(user->end));
+			output_text(object, "message", message);
+			cJSON_AddItemToArray(one->refused_users, object);
+		}
 		text_buffer_fini(&shown);
 	}
-	sheet_end(&one->refused, FILE_REPLACE);
+	if (one->refused_path)
+		sheet_end(&one->refused, FILE_REPLACE);
 }
 
 static void report_print(const struct distribution *one, int as_json)
@@ -199,6 +223,8 @@ static void report_print(const struct distribution *one, int as_json)
 	output_add(object, "refused", refused);
 	output_bool(object, "finished", one->left_n == 0);
 	output_text(object, "refused_file", one->refused_path);
+	if (one->refused_users)
+		output_add(object, "refused_users", one->refused_users);
 	output_number(object, "duration_us", us);
 	output_number(object, "rate",
 		      us > 0 ? (int64_t)(one->run.answered_n * 1e6 / (double)us) : 0);
@@ -242,7 +268,8 @@ static int distribute_run(struct ctl *ctl)
 		log_fatal("coupon %lld is a draft: publish it first", (long long)one.plan.coupon);
 	PQclear(row);
 	list_read(&one.list);
-	refused_open(&one);
+	if (one.refused_path)
+		refused_open(&one);
 
 	/* The users to whom an earlier run has given the coupon are done. */
 	db_run(db, "BEGIN READ ONLY");
@@ -298,15 +325,15 @@ static int distribute_run(struct ctl *ctl)
 }
 
 static const struct option distribute_options[] = {
-	OPTION("users", "FILE", "the users, one id a line, or a column of CSV"),
-	OPTION_WORDS(
-		"format", "FORMAT", WORDS("lines", "csv"),
-		"of FILE: lines or csv; default: csv with --delimiter, or if its name ends in .csv "
-		"or .tsv"),
+	OPTION("users", "FILE",
+	       "the users, one id a line, a column of CSV, or a member of JSON lines"),
+	OPTION_WORDS("format", "FORMAT", WORDS("lines", "csv", "jsonl"),
+		     "of FILE: lines, csv or jsonl; default: csv with --delimiter, or if its name "
+		     "ends in .csv or .tsv, jsonl if it ends in .jsonl, otherwise lines"),
 	DELIMITER_OPTION,
 	OPTION("column", "NAME",
-	       "of the heading: the column that has the users; default: user or user_id. With "
-	       "--no-heading its number"),
+	       "the column or member that has the users; default: user or user_id. With "
+	       "--no-heading the number of the column"),
 	SWITCH("no-heading", "the first line lists a user, whatever it looks like"),
 	SWITCH("repeats", "a user that is listed several times gets as many coupons; default: one, "
 			  "and the others are refused as duplicate"),
@@ -314,7 +341,7 @@ static const struct option distribute_options[] = {
 	       "of this distribution, default 1: under one name a user gets a coupon once"),
 	OPTION("refused", "FILE",
 	       "the users without a coupon, as CSV; default: FILE of --users, ID, NAME and "
-	       "refused.csv"),
+	       "refused.csv. With --json - lists them in the answer"),
 	SPREADSHEET_OPTION,
 	OPTION("rate", "R", "users a second, at most; default: no limit"),
 	OPTION("delay-ms", "MS",

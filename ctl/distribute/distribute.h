@@ -41,7 +41,8 @@ struct listed {
 enum list_format {
 	LIST_LINES_GUESSED, /* by the name of the file: it may be CSV nevertheless */
 	LIST_LINES,
-	LIST_CSV
+	LIST_CSV,
+	LIST_JSONL
 };
 
 struct list { /* the first six are the caller's; all else zero at first */
@@ -49,8 +50,8 @@ struct list { /* the first six are the caller's; all else zero at first */
 	enum list_format format;
 	char delimiter; /* of CSV */
 	/*
-	 * The column that has the users: its name, or its number where there is no heading. NULL:
-	 * user or user_id, or the only one.
+	 * The column, or the member, that has the users: its name, or its number where there is no
+	 * heading. NULL: user or user_id, or the only one.
 	 */
 	const char *column;
 	int has_no_heading;      /* the first line lists a user */

@@ -1,7 +1,8 @@
 /*
  * The listed users, and how the request for each has ended. The list is a file with one id a line,
- * or CSV, one of whose columns has the ids. Empty lines are skipped. An entry that is no valid id,
- * or that must not be sent, has an end from the beginning.
+ * CSV, one of whose columns has the ids, or objects of JSON, one of whose members has them. Empty
+ * lines are skipped. An entry that is no valid id, or that must not be sent, has an end from the
+ * beginning.
  *
  * A heading must not get a coupon, nor must a line that was cut into columns wrongly: where the
  * file is not what it is taken for, the process ends before anything was sent.
@@ -11,6 +12,7 @@
 #include "common/array.h"
 #include "common/check.h"
 #include "common/hash.h"
+#include "common/message/json.h"
 #include "common/message/receive.h"
 
 #include <ctype.h>
@@ -127,6 +129,38 @@ static void csv_read(struct list *list, struct line_reader *reader)
 			entry_add(list, row.cells[column].text, row.cells[column].len, row.line);
 	}
 	csv_rows_free(rows);
+}
+
+static void objects_read(struct list *list, struct line_reader *reader)
+{
+	struct json_arena *arena = json_arena_new();
+
+	while (line_next(reader)) {
+		const cJSON *object, *user = NULL, *user_id = NULL, *one;
+		const char *error = "it is longer than allowed";
+
+		if (line_encoding_wrong(reader))
+			refuse(list, reader, reader->number, "%s", line_encoding_wrong(reader));
+		if (strspn(reader->text, " \t\r\n") == reader->len)
+			continue;
+		object = reader->is_long ? NULL
+					 : json_parse(arena, reader->text, reader->len, &error);
+		if (!object)
+			refuse(list, reader, reader->number, "%s", error);
+		if (list->column) {
+			user = cJSON_GetObjectItemCaseSensitive(object, list->column);
+		} else {
+			user = cJSON_GetObjectItemCaseSensitive(object, "user");
+			user_id = cJSON_GetObjectItemCaseSensitive(object, "user_id");
+		}
+		one = user ? user : user_id;
+		if (!cJSON_IsString(one) || (user && user_id))
+			refuse(list, reader, reader->number,
+			       "allowed is an object with one text %s",
+			       list->column ? list->column : "user or user_id");
+		entry_add(list, one->valuestring, strlen(one->valuestring), reader->number);
+	}
+	json_arena_free(arena);
 }
 
 /*
@@ -274,6 +308,8 @@ void list_read(struct list *list)
 			  list->path);
 	if (list->format == LIST_CSV)
 		csv_read(list, reader);
+	else if (list->format == LIST_JSONL)
+		objects_read(list, reader);
 	else
 		lines_read(list, reader);
 	if (!feof(reader->file))
