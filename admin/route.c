@@ -132,8 +132,8 @@ int route_has_member(const struct route *route, const struct command *command,
 	if (option->is_of_terminal || (option->value && strcmp(option->value, "FILE") == 0))
 		return 0;
 	/* What a body has is a list without columns. */
-	if (route->input && (strcmp(option->name, "metadata") == 0 ||
-			     strcmp(option->name, "no-heading") == 0))
+	if (route->input &&
+	    (strcmp(option->name, "metadata") == 0 || strcmp(option->name, "no-heading") == 0))
 		return 0;
 	if (route->option && strcmp(route->option, option->name) == 0)
 		return 0;

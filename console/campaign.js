@@ -5,6 +5,7 @@ import { campaign_new } from "./campaigns.js";
 import { codes_cards } from "./codes.js";
 import { csv_line, csv_save } from "./csv.js";
 import { action, ask, busy, focus_keep, operator_action, warned } from "./dialog.js";
+import { distribute_ask } from "./distribute.js";
 import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
 import { number_read, plural, say, show, table, tall, terms, time, utc, zone } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
@@ -579,6 +580,11 @@ class Campaign {
                 is_over ? null : action("Edit…", () => this.edit()),
                 is_over ? null : action("Change total…", () => this.stock_set()),
                 is_over ? null : open,
+                is_over || status === "draft"
+                    ? null
+                    : action("Distribute…", () =>
+                          distribute_ask(this.shown, this.path, this.ask_of_part),
+                      ),
                 action("Copy…", () => campaign_new(this.shown)),
                 may_change() ? null : h("span", { class: "muted" }, "Your key is read-only."),
             ].filter(Boolean),

@@ -1,8 +1,9 @@
 // Exchange codes: the sets of a campaign, and one code.
 import { change, get, may_change, Problem } from "./api.js";
-import { csv_column, csv_line, csv_save } from "./csv.js";
+import { csv_line, csv_save } from "./csv.js";
 import { action, warned } from "./dialog.js";
 import { badge, card, count, h, number_read, plural, table, terms, time } from "./dom.js";
+import { list_fields, pieces_of } from "./list.js";
 import { manual_link } from "./manual.js";
 
 const FOREVER = "Coupons that were claimed stay. This cannot be undone.";
@@ -58,57 +59,28 @@ function generate_ask(path, ask) {
 
 const IMPORT_SHOWN = 5; // of what was refused
 const IMPORT_CODES = 2000; // in a request
-const IMPORT_BYTES = 50000;
-
-// The codes in pieces that a request can have.
-function pieces_of(codes) {
-    const pieces = [];
-    const utf8 = new TextEncoder();
-    let bytes = 0;
-    for (const code of codes) {
-        const own = utf8.encode(JSON.stringify(code)).length + 1;
-        const is_full = bytes + own > IMPORT_BYTES || pieces.at(-1)?.length === IMPORT_CODES;
-        if (pieces.length === 0 || is_full) {
-            pieces.push([]);
-            bytes = 0;
-        }
-        bytes += own;
-        pieces.at(-1).push(code);
-    }
-    return pieces;
-}
 
 function import_ask(path, ask) {
-    const area = h("textarea", { name: "codes", rows: "8", spellcheck: "false" });
-    const [, label] = field("codes", "Codes", "one a line", area);
-    const about = "CSV with a column code, or a code a line; instead of what is typed";
-    const picker = h("input", { name: "file", type: "file", accept: ".csv,.txt,text/plain" });
-    const [, file_label] = field("file", "File", about, picker);
-    let in_file = [];
-    picker.addEventListener("change", async () => {
-        in_file = picker.files.length ? csv_column(await picker.files[0].text(), "code") : [];
-        picker.dispatchEvent(new Event("input", { bubbles: true }));
-    });
-    const typed = () => area.value.trim().split(/\s*\n\s*/).filter(Boolean);
-    const codes = () => (picker.files.length ? in_file : typed());
+    const { elements, texts } = list_fields("Codes", ["code"]);
     return ask({
         title: "Codes of another system",
         word: "Import codes",
-        fields: [label, file_label],
+        fields: elements,
         changes: () => {
-            if (codes().length === 0) throw new Problem(400, "There are no codes.");
-            const sets = pieces_of(codes()).length;
+            const codes = texts();
+            if (codes.length === 0) throw new Problem(400, "There are no codes.");
+            const sets = pieces_of(codes, IMPORT_CODES).length;
             return [
-                `Stored as codes of this campaign: ${plural(codes().length, "code")}` +
+                `Stored as codes of this campaign: ${plural(codes.length, "code")}` +
                     `${sets > 1 ? `, in ${sets} sets` : ""}.`,
             ];
         },
         act: async (tell, is_open) => {
-            const all = codes();
+            const all = texts();
             const sum = { stored: 0, present: 0, present_revoked: 0, refused: 0 };
             const why = [];
             let done = 0;
-            for (const piece of pieces_of(all)) {
+            for (const piece of pieces_of(all, IMPORT_CODES)) {
                 if (!is_open()) return null;
                 if (all.length > piece.length) tell(`${count(done)} of ${count(all.length)} sent.`);
                 const answer = await change("POST", `${path}/codes`, { codes: piece });

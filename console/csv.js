@@ -8,11 +8,21 @@ const cell = (value) => {
 
 export const csv_line = (cells) => `${cells.map(cell).join(",")}\n`;
 
-// The rows of a text, each a list of cells.
+// What separates the columns: what the first line has most of, outside of quotes.
+function delimiter_of(text) {
+    const heading = text.split("\n", 1)[0].replaceAll(/"[^"]*"/g, "");
+    const columns = (delimiter) => heading.split(delimiter).length;
+    return [",", ";", "\t"].reduce((a, b) => (columns(b) > columns(a) ? b : a));
+}
+
+// The rows of a text, each a list of cells. A line sep=; before the first one is left out.
 export function csv_rows(text) {
     const rows = [[""]];
     let quoted = false;
-    const plain = text.replace(/^\uFEFF/, "").replaceAll(/\r\n?/g, "\n");
+    const begun = text.replace(/^\uFEFF/, "").replaceAll(/\r\n?/g, "\n");
+    const told = /^sep=([,;\t])\n/.exec(begun);
+    const plain = told ? begun.slice(told[0].length) : begun;
+    const delimiter = told ? told[1] : delimiter_of(plain);
     for (let i = 0; i < plain.length; i++) {
         const [one, row] = [plain[i], rows.at(-1)];
         if (quoted) {
@@ -20,19 +30,11 @@ export function csv_rows(text) {
             else if (plain[i + 1] === '"') row[row.length - 1] += plain[++i];
             else quoted = false;
         } else if (one === '"' && row.at(-1) === "") quoted = true;
-        else if (one === ",") row.push("");
+        else if (one === delimiter) row.push("");
         else if (one === "\n") rows.push([""]);
         else row[row.length - 1] += one;
     }
     return rows.filter((row) => row.some((one) => one.trim() !== ""));
-}
-
-// The texts of the column with this heading; without such a heading, of the first column.
-export function csv_column(text, name) {
-    const rows = csv_rows(text);
-    const place = rows[0]?.findIndex((one) => one.trim().toLowerCase() === name) ?? -1;
-    const body = place < 0 ? rows : rows.slice(1);
-    return body.map((row) => (row[Math.max(0, place)] ?? "").trim()).filter(Boolean);
 }
 
 // Has the browser save a file.

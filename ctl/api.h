@@ -10,9 +10,10 @@
  *
  * `command` is a command with its mode, as "show --curve". `lines` is a list; each value becomes a
  * line of the file that the command reads, which is its last argument or --users, in the format
- * jsonl. Each other member is an option, with _ for - in its name. Its value is a text, or: a number where the option has one,
- * true or false for a switch and for yes|no, a list of texts, an object for JSON, null for the word
- * none. An amount is an integer in the smallest unit of its currency, as a number or a text.
+ * jsonl. Each other member is an option, with _ for - in its name. Its value is a text, or: a
+ * number where the option has one, true or false for a switch and for yes|no, a list of texts, an
+ * object for JSON, null for the word none. An amount is an integer in the smallest unit of its
+ * currency, as a number or a text.
  *
  * `members` has what the command prints with --json: each object on a line of its own, so that a
  * reader can pass on the lines unchanged. `status` is the exit status, `detail` says why it is not

@@ -35,7 +35,7 @@ struct distribution {
 	struct list list;
 	char *refused_path; /* NULL: they are printed */
 	struct sheet refused;
-	cJSON *refused_users; /* those that are printed */
+	cJSON *refused_users;   /* those that are printed */
 	int64_t issued_before;  /* users of the list who had the coupon when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
 	int64_t left_n, refused_n;
@@ -83,8 +83,8 @@ static void options_read(struct distribution *one, const struct args *args)
 		one->refused_users = checked(cJSON_CreateArray());
 	} else
 		check((refused ? asprintf(&one->refused_path, "%s", refused)
-		       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
-				  (long long)one->plan.coupon, one->name)) > 0);
+			       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
+					  (long long)one->plan.coupon, one->name)) > 0);
 	one->refused = (struct sheet){ .columns = refused_columns,
 				       .csv_end = CSV_END,
 				       .reader = sheet_reader_read(args, SHEET_CSV) };

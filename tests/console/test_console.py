@@ -755,6 +755,70 @@ def test_csv_in_and_out(stack, signed_in, tmp_path):
     assert all(row["receive"].startswith(f"{coupon}.") and row["slot"] == "1" for row in rows)
 
 
+@pytest.mark.whole
+def test_distribute(stack, signed_in, pg, tmp_path):
+    """To the users of a file, with progress; the same list goes on, and shows who got none."""
+    browser, coupon = signed_in, stack.coupon_make(2000, name="Members")
+    downloads = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
+    file = tmp_path / "members.csv"
+    users = [f"m{n}" for n in range(1200)]
+    lines = ["Name;User", *(f'"A; {user}";{user}' for user in users), "x;m1", '"";"wrong user"']
+    file.write_text("\r\n".join(lines), encoding="utf-16")
+    with stack.client() as client:
+        client.issue(coupon, "m7", ack="issued")
+    browser.open(f"/campaigns/{coupon}")
+    for _ in range(2):
+        browser.press("Distribute…")
+        browser.field("File").send_keys(str(file))
+        browser.sees("One coupon for each of 1,201 users: m0, m1, m2, …", "given one coupon: 1")
+        browser.press("Distribute")
+        browser.sees("of 1,201 have the coupon", "1: the user already has the maximum number")
+        assert "1,199 users of 1,201 have the coupon" in browser.text()
+    browser.sees(", 1,199 of them from before.")
+    query = "SELECT count(DISTINCT user_id), count(*) FROM user_coupon WHERE coupon_id = %s"
+    assert pg.execute(query, (coupon,)).fetchone() == (1200, 1200)
+    browser.press("Save the users without a coupon…")
+    (saved,) = wait_until(lambda: list(tmp_path.glob("refused-*.csv")))
+    rows = list(csv.DictReader(saved.open(encoding="utf-8")))
+    assert [(row["user"], row["status"]) for row in rows] == [
+        ("m7", "limit_reached"),
+        ("wrong user", "invalid"),
+    ]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (b"user,name\n1,x", "One coupon for each of 1 user: 1"),
+        (b"\xef\xbb\xbfuser_id\r\n1\r\n2\r\n", "One coupon for each of 2 users: 1, 2"),
+        (b'sep=;\n"name, all";user\nx;1', "One coupon for each of 1 user: 1"),
+        (b"u1\nu2\n", "One coupon for each of 2 users: u1, u2"),
+        (b"name\tuser\nx,y\t1", "One coupon for each of 1 user: 1"),
+        (b"Customer,Name\n1,x", "The columns are Customer, Name: none is user or user_id."),
+        (b"user;user_id\n1;2", "More than one column is user or user_id."),
+        (b"user,name\n1,x\n2", "Row 3 has another number of columns than the first one: 2"),
+        (b"customer_id\n1\n", "customer_id looks like a heading: name the column user or"),
+        (b"Kunde\n1\na2\n", "Kunde looks like a heading: name the column user or user_id."),
+        (b"Post\na@x.org\n", "Post looks like a heading"),
+        (b"user\nM\xfcller\n", "in.csv is not UTF-8: save it as CSV UTF-8."),
+        (b"user\n", "There are no users."),
+        (b"", "There are no users."),
+        (b"user\n" + b"\n".join(b"%d" % n for n in range(20001)), "20,001 users, more than 20,000"),
+    ],
+)
+def test_a_list_is_shown_before_it_is_sent(stack, signed_in, tmp_path, text, told):
+    browser, coupon = signed_in, stack.coupon_make(9, name="Lists")
+    file = tmp_path / "in.csv"
+    file.write_bytes(text)
+    browser.open(f"/campaigns/{coupon}")
+    browser.press("Distribute…")
+    browser.field("File").send_keys(str(file))
+    browser.sees(told)
+    browser.press("Cancel")
+
+
 GIVEN_UP = """
 INSERT INTO webhook_delivery (webhook_id, coupon_id, message, type, events_num, body, state)
 SELECT id, %s, gen_random_uuid(), 'coupon.issued', 1, '[]', 'failed'

@@ -941,6 +941,39 @@ def test_sets_of_codes(stack, admin, api, make_coupon):
     assert f"codes import {coupon}" in changes and others[0] not in changes
 
 
+def test_a_coupon_for_each_listed_user(api, gateway, make_coupon, pg):
+    coupon = make_coupon(2000)
+    path = f"/campaigns/{coupon}/distribute"
+    assert gateway.issue(coupon, "u7", ack="issued")["code"] == 0
+    users = [f"u{n}" for n in range(1000)]
+    told = ok(api("POST", path, {"users": [*users, "u1", "a b", 'x"\n1'], "name": "May"}))
+    counts = [told[name] for name in ("listed", "settled", "issued", "issued_before")]
+    assert (counts, told["finished"]) == ([1003, 1003, 999, 0], True)
+    assert told["refused"] == {"limit_reached": 1, "duplicate": 1, "invalid": 2}
+    assert [(one["user"], one["line"], one["status"]) for one in told["refused_users"]] == [
+        ("u7", 8, "limit_reached"),
+        ("u1", 1001, "duplicate"),
+        ("a b", 1002, "invalid"),
+        ('x"\\x0a1', 1003, "invalid"),
+    ]
+    again = ok(api("POST", path, {"users": users, "name": "May"}))
+    assert (again["issued"], again["issued_before"]) == (999, 999)
+    query = "SELECT count(*) FROM user_coupon WHERE coupon_id = %s"
+    assert pg.execute(query, (coupon,)).fetchone() == (1000,)
+    assert problem(api("POST", path), 400) == "users is missing"
+    for body, text in (
+        ({"users": "u1"}, "users: allowed is a list"),
+        ({"users": [1]}, "users: allowed are texts"),
+        ({"users": ["1"], "name": "a/b"}, 'name is "a/b"'),
+        ({"users": ["1"], "refused": "/tmp/x"}, "refused: there is no such member"),
+        ({"users": ["1"], "no_heading": True}, "no_heading: there is no such member"),
+    ):
+        assert text in problem(api("POST", path, body), 400), body
+    draft = ok(api("POST", "/campaigns", {"name": "x", "total": 1}), 201)["coupon"]
+    told = problem(api("POST", f"/campaigns/{draft}/distribute", {"users": ["1"]}), 409)
+    assert "is a draft" in told
+
+
 def test_what_orders_do(api, gateway, make_coupon):
     """In the name of who asks, whatever the key of the program's own requests."""
     budget = f"b{uuid.uuid4().hex}"

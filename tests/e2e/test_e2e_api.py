@@ -250,7 +250,7 @@ def test_settings_are_refused(stack):
 def test_lines_of_a_file(stack, api):
     coupon = stack.coupon_make(3)
     lines = [{"code": f"LINES{coupon}"}, {"code": ""}]
-    answer = api("codes import", coupon, lines=lines, format="jsonl")
+    answer = api("codes import", coupon, lines=lines)
     assert (answer["status"], answer["members"][0]["stored"]) == (REFUSED, 1), answer
     assert answer["detail"].startswith("line 2: "), answer
 

@@ -144,6 +144,8 @@ def test_the_column_of_the_users(stack, make_coupon, pg, users):
         ("x", ["User", "1", "2"], ()),
         ("x", ["customer_id", "1", "2"], ("--column", "Customer_ID")),
         ("x", ["user", "1", "2"], ("--format", "csv")),
+        ("x.jsonl", ['\xef\xbb\xbf{"user":"1","name":"a,b"}', "", '{"user_id":"2"}'], ()),
+        ("x", ['{"id":"1"}', ' {"id":"2","user":"3"}'], ("--format", "jsonl", "--column", "id")),
     ],
 )
 def test_each_way_to_list_two_users(stack, make_coupon, pg, users, name, rows, options):
@@ -213,6 +215,16 @@ NO_HEADING = "add --column NAME if it is one, or --no-heading if it lists a user
         ("x", ["user"], (), "which has no users"),
         ("x", ["1"], ("--delimiter", "|"), '--delimiter is "|": allowed are comma, semicolon and'),
         ("x", ["1"], ("--delimiter", "tab", *LINES), "--delimiter is given with --format lines"),
+        ("x.jsonl", ['{"user":"1"}', '{"id":"2"}'], (),
+         'line 2 "{{"id":"2"}}": allowed is an object with one text user or user_id'),
+        ("x.jsonl", ['{"user":"1","user_id":"2"}'], (), "an object with one text user or user_id"),
+        ("x.jsonl", ['{"user":"1"}', '{"user":2}'], (), "allowed is an object with one text user"),
+        ("x.jsonl", ['["1"]'], (), "allowed is an object with one text user or user_id"),
+        ("x.jsonl", ['{"user":"1"}', '{"user":"2"'], (), 'line 2 "{{"user":"2"": '),
+        ("x.jsonl", ['{"user":"1"}'], ("--column", "id"), "allowed is an object with one text id"),
+        ("x.jsonl", ['{"user":"1"}'], ("--no-heading",), "allowed are lines and csv"),
+        ("x.jsonl", ['{"user":"1"}'], ("--delimiter", "tab", "--format", "jsonl"),
+         "--delimiter is given with --format jsonl: allowed is csv"),
     ],
 )  # fmt: skip
 def test_a_list_that_is_not_what_it_is_taken_for(
@@ -225,7 +237,7 @@ def test_a_list_that_is_not_what_it_is_taken_for(
     assert giving.issued() == 0 and not giving.file("refused.csv").exists()
 
 
-@pytest.mark.parametrize("name", ["x", "x.csv"])
+@pytest.mark.parametrize("name", ["x", "x.csv", "x.jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_utf16_is_named(stack, make_coupon, tmp_path, name, encoding):
     path = tmp_path / name
@@ -277,11 +289,12 @@ def test_another_name_gives_another_coupon(stack, make_coupon, pg, users):
         (("--users", "{empty}"), "which has no users"),
         (("--users", "{quote}"), "line 2: a quoted cell does not end before the end of the file;"),
         (("--users", "{after}"), 'line 2 ""1"2": a quote is neither at the end of its cell'),
-        (("--users", "{good}", "--format", "xml"), '"xml": allowed are lines and csv'),
+        (("--users", "{good}", "--format", "xml"), '"xml": allowed are lines, csv and jsonl'),
         (("--users", "{good}", "--name", ""), '--name is "": allowed are 1 to 40 letters'),
         (("--users", "{good}", "--name", "a/b"), '--name is "a/b": allowed are 1 to 40 letters'),
         (("--users", "{good}", "--name", "n" * 41), "allowed are 1 to 40 letters"),
         (("--users", "{good}", "--refused", ""), '--refused is "": allowed is the path'),
+        (("--users", "{good}", "--refused", "-"), "path of a file, and - with --json"),
         (("--users", "{good}", "--rate", "0"), "allowed is an integer from 1 to 10000000"),
         (("--users", "{good}", "--delay-ms", "0"), "allowed is an integer from 1 to 60000"),
         (("--users", "{good}", "--connections", "65"), "allowed is an integer from 1 to 64"),
