@@ -11,6 +11,7 @@
 #include "common/log/log.h"
 #include "common/message/number.h"
 #include "common/postgres/postgres_session.h"
+#include "common/redis/redis.h"
 #include "common/redis/redis_client.h"
 #include "common/thread.h"
 #include "embed.h"
@@ -27,6 +28,8 @@
 #define SESSIONS_MAX 1000
 #define SESSIONS_OF_KEY_MAX 50 /* so that no key ends the sessions of others */
 #define SECRET_BYTES 32
+#define USES_MAX 64 /* a use is not noted if as many other keys were used */
+#define USES_EVERY_MS 10000
 
 struct console_session {
 	unsigned char sha256[SHA256_DIGEST_LENGTH]; /* of what the cookie has */
@@ -44,6 +47,8 @@ struct auth {
 	struct key_watch watch;
 	struct key_look look;
 	struct console_session sessions[SESSIONS_MAX];
+	struct key_last_use uses[USES_MAX]; /* that Redis is not told of yet */
+	size_t uses_n;
 
 	/* The thread's. */
 	struct postgres *postgres;
@@ -93,10 +98,30 @@ static void stores_compare(struct auth *auth)
 	PQclear(rows);
 }
 
+/* Tells Redis which keys were used since. A use that it does not get is lost. */
+static void uses_tell(struct auth *auth)
+{
+	struct key_last_use uses[USES_MAX];
+	char numbers[USES_MAX][NUMBER_SIZE];
+	const char *argv[2 + 2 * USES_MAX] = { "HSET", KEYS_USED_KEY };
+	size_t n = auth->uses_n;
+
+	memcpy(uses, auth->uses, n * sizeof(uses[0]));
+	auth->uses_n = 0;
+	pthread_mutex_unlock(&auth->lock);
+	for (size_t i = 0; i < n; i++) {
+		argv[2 + 2 * i] = uses[i].id;
+		argv[3 + 2 * i] = number_text(uses[i].ms, numbers[i]);
+	}
+	if (redis_client_open(auth->redis) == 0)
+		freeReplyObject(redis_client_call(auth->redis, 2 + 2 * (int)n, argv));
+	pthread_mutex_lock(&auth->lock);
+}
+
 static void *run(void *data)
 {
 	struct auth *auth = data;
-	int64_t compare_ms = 0;
+	int64_t compare_ms = 0, uses_ms = 0;
 
 	stores_compare(auth);
 	pthread_mutex_lock(&auth->lock);
@@ -139,6 +164,10 @@ static void *run(void *data)
 			stores_compare(auth);
 			compare_ms = clock_monotonic_ms() + COMPARE_EVERY_MS;
 			pthread_mutex_lock(&auth->lock);
+		}
+		if (auth->uses_n > 0 && !is_foreign && clock_monotonic_ms() >= uses_ms) {
+			uses_tell(auth);
+			uses_ms = clock_monotonic_ms() + USES_EVERY_MS;
 		}
 	}
 	pthread_mutex_unlock(&auth->lock);
@@ -319,6 +348,20 @@ static int is_allowed(unsigned roles, const struct api_key *key, unsigned role,
 	return !about->budget || key_has_budget(key, about->budget);
 }
 
+static void use_note(struct auth *auth, const char *id)
+{
+	struct key_last_use *use = auth->uses;
+
+	while (use < auth->uses + auth->uses_n && strcmp(use->id, id) != 0)
+		use++;
+	if (use == auth->uses + USES_MAX)
+		return;
+	if (use == auth->uses + auth->uses_n)
+		auth->uses_n++;
+	memcpy(use->id, id, sizeof(use->id));
+	use->ms = clock_wall_ms();
+}
+
 static void visitor_set(struct visitor *visitor, const struct key_grant *grant,
 			const struct console_session *session)
 {
@@ -381,6 +424,7 @@ enum auth_answer auth_check(struct auth *auth, const struct credentials *credent
 		answer = session_check(auth, credentials, is_change, &session);
 	if (answer == AUTH_OK) {
 		visitor_set(visitor, session ? &session->grant : &grant, session);
+		use_note(auth, visitor->by);
 		if (!is_allowed(visitor->roles, visitor->grant.key, role, about))
 			answer = AUTH_FORBIDDEN;
 	}

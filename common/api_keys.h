@@ -170,6 +170,12 @@ enum key_verdict keys_find_by_id(const struct keys *keys, const char *id, size_t
  */
 enum key_verdict key_grant_check(struct key_grant *grant, int64_t now_ms);
 
+/* Programs tell Redis of them, in KEYS_USED_KEY. */
+struct key_last_use {
+	char id[KEY_ID_LEN + 1];
+	int64_t ms; /* wall clock */
+};
+
 /*
  * The copy of PostgreSQL's table api_key in Redis is made after COMMIT, so that gateways know the
  * keys while PostgreSQL is away. Both number the changes. Redis is behind when it lost data, or has

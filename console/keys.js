@@ -125,9 +125,13 @@ function key_row(key, ask) {
         ],
         time(key.expires_at, "never"),
         badge(key.state),
+        time(key.last_used_at, "not known"),
         [
             time(key.created_at),
-            h("div", { class: "hint" }, "last changed by ", h("span", { class: "mono" }, key.by)),
+            h("div", { class: "hint" }, "by ", h("span", { class: "mono" }, key.created_by)),
+            key.by === key.created_by
+                ? null
+                : h("div", { class: "hint" }, "changed by ", h("span", { class: "mono" }, key.by)),
             h("a", { href: `#/history?who=${key.key}` }, "Its commands"),
         ],
         ...(may_operate()
@@ -151,6 +155,7 @@ const HEADS = [
     ["For", ""],
     ["Expires", "nowrap"],
     ["State", ""],
+    ["Last used", "nowrap"],
     ["Created", ""],
     ["Change", "broad"],
 ];

@@ -9,6 +9,7 @@
 #include "common/api_keys.h"
 #include "common/log/log.h"
 #include "common/message/number.h"
+#include "common/redis/redis.h"
 #include "ctl/output.h"
 #include "ctl/recover/recover_keys.h"
 #include "ctl/say.h"
@@ -191,6 +192,58 @@ static PGresult *key_row(struct db *db, const char *id)
 	if (PQntuples(row) == 0)
 		log_fatal_as(CTL_ABSENT, "there is no key %s", id);
 	return row;
+}
+
+/* ---- the last use */
+
+/* The replies for the keys of the rows; NULL: Redis does not tell, and standard error says why. */
+static redisReply *last_uses_read(const struct ctl *ctl, const PGresult *rows)
+{
+	struct redis_client *redis = redis_client_new(ctl->config.redis_url, NULL);
+	int n = PQntuples(rows);
+	const char **words = checked(calloc((size_t)n + 2, sizeof(*words)));
+	redisReply *reply = NULL;
+
+	words[0] = "HMGET";
+	words[1] = KEYS_USED_KEY;
+	for (int row = 0; row < n; row++)
+		words[2 + row] = column_text(rows, row, "key");
+	if (n > 0 && redis_client_open(redis) == 0)
+		reply = redis_client_call(redis, n + 2, words);
+	if (n > 0 && !reply)
+		say_warning("when keys were last used is unknown: Redis: %s",
+			    redis_client_error(redis));
+	free(words);
+	redis_client_free(redis);
+	return reply;
+}
+
+/* Prints keys with their last use. Clears the rows. */
+static void keys_print(const struct ctl *ctl, PGresult *rows, const char *head,
+		       const char *template)
+{
+	int as_json = args_has(&ctl->args, "json");
+	redisReply *uses = last_uses_read(ctl, rows);
+
+	if (head && !as_json)
+		fputs(head, stdout);
+	for (int row = 0; row < PQntuples(rows); row++) {
+		cJSON *object = output_object();
+		const redisReply *use = uses && uses->type == REDIS_REPLY_ARRAY ? uses->element[row]
+										: NULL;
+		char text[CLOCK_RFC3339_SIZE];
+		int64_t ms;
+
+		output_row(object, rows, row);
+		if (use && use->type == REDIS_REPLY_STRING &&
+		    id_parse(use->str, use->len, &ms) == 0)
+			output_text(object, "last_used_at", clock_rfc3339(ms, text));
+		else
+			output_null(object, "last_used_at");
+		output_say(object, template, as_json);
+	}
+	freeReplyObject(uses);
+	PQclear(rows);
 }
 
 /* ---- the commands */
@@ -378,14 +431,14 @@ static int list_run(struct ctl *ctl)
 {
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(db_ask(db, sql_query_key_list, postgres_text(NULL),
-			   postgres_text(args_text(&ctl->args, "after")),
-			   postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX))),
-		    "key         state    roles               expires                   coupons  "
-		    "name\n",
-		    "{key:-10}  {state:-8} {roles:-19} {expires_at:-24|never}  {coupons:-8|every} "
-		    "{name}\n",
-		    args_has(&ctl->args, "json"));
+	keys_print(ctl,
+		   db_ask(db, sql_query_key_list, postgres_text(NULL),
+			  postgres_text(args_text(&ctl->args, "after")),
+			  postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX))),
+		   "key         state    roles               expires                   "
+		   "last used                 coupons  name\n",
+		   "{key:-10}  {state:-8} {roles:-19} {expires_at:-24|never}  "
+		   "{last_used_at:-24|-}  {coupons:-8|every} {name}\n");
 	db_close(db);
 	return 0;
 }
@@ -395,18 +448,18 @@ static int show_run(struct ctl *ctl)
 	const char *id = id_argument(&ctl->args);
 	struct db *db = store_postgres_open(ctl);
 
-	output_rows(key_row(db, id), NULL,
-		    "key {key} of {name}\n"
-		    "  state    {state}[revoked_at  since {revoked_at}]\n"
-		    "  roles    {roles}\n"
-		    "  coupons  {coupons|every}\n"
-		    "[budgets  budgets  {budgets}\n]"
-		    "  rate     {rate|no limit}\n"
-		    "  expires  {expires_at|never}\n"
-		    "[previous_until   rotated  the secret before is good until {previous_until}\n]"
-		    "  created  {created_at}\n"
-		    "  changed  by {by}, version {version}\n",
-		    args_has(&ctl->args, "json"));
+	keys_print(ctl, key_row(db, id), NULL,
+		   "key {key} of {name}\n"
+		   "  state    {state}[revoked_at  since {revoked_at}]\n"
+		   "  roles    {roles}\n"
+		   "  coupons  {coupons|every}\n"
+		   "[budgets  budgets  {budgets}\n]"
+		   "  rate     {rate|no limit}\n"
+		   "  expires  {expires_at|never}\n"
+		   "[previous_until   rotated  the secret before is good until {previous_until}\n]"
+		   "  created  {created_at} by {created_by}\n"
+		   "  changed  by {by}, version {version}\n"
+		   "  used     {last_used_at|-}\n");
 	db_close(db);
 	return 0;
 }

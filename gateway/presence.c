@@ -5,6 +5,7 @@
 #include "common/message/receive.h"
 #include "common/redis/redis.h"
 #include "gateway/admit/coupon_table.h"
+#include "gateway/auth/auth.h"
 #include "gateway/metrics.h"
 
 #include "embed.h"
@@ -22,6 +23,8 @@
 #define REFUSED_AGAIN_MS 60000 /* after Redis has refused that */
 #define REFUSED_MAX 512        /* as lua/refused.lua takes */
 #define REFUSED_NAME_SIZE 24   /* an answer, with a colon */
+#define KEYS_USED_MS 10000
+#define KEYS_USED_MAX 128 /* the others wait */
 #define HOST_SIZE 128
 /*
  * While PostgreSQL is away. Keepers that have not read the marks for this long wait for the reports
@@ -180,6 +183,29 @@ static void refused_tell(struct presence *presence)
 		redis_pool_query(presence->redis, 4 + 2 * (int)n, argv, on_refused, presence);
 }
 
+static void on_keys_used(void *context, const redisReply *reply)
+{
+	(void)context;
+	if (reply && reply->type == REDIS_REPLY_ERROR)
+		log_warn("keys_used", LOG_S("error", reply->str));
+}
+
+/* Tells which keys were used since. */
+static void keys_used_tell(struct presence *presence)
+{
+	struct key_last_use uses[KEYS_USED_MAX];
+	char numbers[KEYS_USED_MAX][NUMBER_SIZE];
+	const char *argv[2 + 2 * KEYS_USED_MAX] = { "HSET", KEYS_USED_KEY };
+	size_t n = key_uses_take(uses, KEYS_USED_MAX);
+
+	for (size_t i = 0; i < n; i++) {
+		argv[2 + 2 * i] = uses[i].id;
+		argv[3 + 2 * i] = number_text(uses[i].ms, numbers[i]);
+	}
+	if (n > 0)
+		redis_pool_query(presence->redis, 2 + 2 * (int)n, argv, on_keys_used, NULL);
+}
+
 /*
  * The mark, and the number of the last change. If the mark is gone, Redis has lost its data, and
  * kept the connection.
@@ -318,6 +344,11 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 		presence->uncopied = uncopied;
 	}
 
+	if (now_ms >= presence->keys_used_ms && comparison_allows_telling(presence->comparison)) {
+		presence->keys_used_ms = now_ms + KEYS_USED_MS;
+		keys_used_tell(presence);
+	}
+
 	if (comparison_allows_telling(presence->comparison)) {
 		if (!presence->is_looking) {
 			presence->is_looking = 1;
@@ -362,6 +393,7 @@ int presence_leave(struct presence *presence, int64_t now_ms)
 		presence->leave_ms = now_ms + LEAVE_MS;
 		if (comparison_allows_telling(presence->comparison)) {
 			refused_tell(presence);
+			keys_used_tell(presence);
 			for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 				const char *hdel[] = { "HDEL", keys[i], presence->id };
 

@@ -20,6 +20,7 @@
  * It also tells the keeper once a second, through Redis, what it has refused (lua/refused.lua).
  * Counts that Redis does not get are lost. And how many receives it has that neither RabbitMQ nor
  * Redis has (coupon/copies.h): while they are more than none, couponctl gives no receives up.
+ * Every 10 s, and when it ends, it tells which API keys were used, for couponctl key.
  *
  * The process issues nothing before it is known: before PostgreSQL has its row or, while PostgreSQL
  * is away, keepers have had the time to read its mark.
@@ -69,9 +70,10 @@ struct presence {
 	uint64_t lookup_connects;                     /* over which the row was written */
 	int64_t alive_ms;                             /* when the row is written again */
 	int is_asking;
-	int is_recorded;    /* since the start */
-	int64_t refused_ms; /* when refusals are told next */
-	size_t uncopied;    /* as Redis was told last */
+	int is_recorded;      /* since the start */
+	int64_t refused_ms;   /* when refusals are told next */
+	size_t uncopied;      /* as Redis was told last */
+	int64_t keys_used_ms; /* when uses of API keys are told next */
 	int64_t leave_ms;
 	size_t leaving; /* answers that it waits for before it leaves */
 };

@@ -48,12 +48,13 @@ enum coupon_key {
 #define GATEWAYS_KEY "couponmq:gateways" /* hash: gateway to the process that it reported to */
 #define GATEWAYS_NEWS "news"             /* its field: the number of the last change (presence.h) */
 #define KNOWS_KEY "couponmq:knows" /* hash: gateway to the numbers up to which it knows changes */
-#define UNCOPIED_KEY "couponmq:uncopied"  /* hash: gateway to receives that Redis lacks */
-#define KEYS_KEY "couponmq:keys"          /* hash: API key to its record; `version` */
-#define MASTER_LEASE_KEY "couponmq:lease" /* hash: see lua/master_lease.lua */
-#define REPLICAS_KEY "couponmq:replicas"  /* string: empty; what WAIT waits for */
-#define ASKED_KEY "couponmq:asked"        /* set: coupons that clients ask for in vain */
-#define REFUSED_KEY "couponmq:refused"    /* hash: see lua/refused.lua */
+#define UNCOPIED_KEY "couponmq:uncopied"   /* hash: gateway to receives that Redis lacks */
+#define KEYS_KEY "couponmq:keys"           /* hash: API key to its record; `version` */
+#define KEYS_USED_KEY "couponmq:keys_used" /* hash: API key to its last use, Unix time in ms */
+#define MASTER_LEASE_KEY "couponmq:lease"  /* hash: see lua/master_lease.lua */
+#define REPLICAS_KEY "couponmq:replicas"   /* string: empty; what WAIT waits for */
+#define ASKED_KEY "couponmq:asked"         /* set: coupons that clients ask for in vain */
+#define REFUSED_KEY "couponmq:refused"     /* hash: see lua/refused.lua */
 
 /* The name of one key. Returns `out`. */
 const char *coupon_key(int64_t coupon, enum coupon_key key, char out[COUPON_KEY_SIZE]);

@@ -273,7 +273,8 @@ struct key_counters {
 	atomic_uint_least64_t id; /* its digits, behind a 1; 0: of no key yet */
 	atomic_uint_least64_t requests;
 	atomic_uint_least64_t refused;
-	atomic_int_least64_t last_ms; /* wall clock */
+	atomic_int_least64_t last_ms;  /* wall clock */
+	atomic_int_least64_t taken_ms; /* last_ms, when it was taken last */
 };
 
 /* Shared; the last one is that of the others. They are taken in order, and never given back. */
@@ -319,6 +320,31 @@ void key_use(size_t place, int64_t now_ms, int is_refused)
 	atomic_store_explicit(&counters->last_ms, now_ms, memory_order_relaxed);
 }
 
+static void key_id_write(uint64_t number, char id[KEY_ID_LEN + 1])
+{
+	id[KEY_ID_LEN] = '\0';
+	for (size_t at = KEY_ID_LEN; at-- > 0; number >>= DIGIT_BITS)
+		id[at] = KEY_ID_DIGITS[number & DIGIT_MASK];
+}
+
+size_t key_uses_take(struct key_last_use *uses, size_t most)
+{
+	size_t n = 0;
+
+	for (size_t place = 0; place < KEY_USES_MAX && n < most; place++) {
+		struct key_counters *counters = &key_counters[place];
+		int64_t last_ms = atomic_load(&counters->last_ms),
+			taken_ms = atomic_load(&counters->taken_ms);
+
+		if (last_ms == taken_ms ||
+		    !atomic_compare_exchange_strong(&counters->taken_ms, &taken_ms, last_ms))
+			continue;
+		key_id_write(atomic_load(&counters->id), uses[n].id);
+		uses[n++].ms = last_ms;
+	}
+	return n;
+}
+
 void key_uses_prometheus(struct evbuffer *out)
 {
 	static const struct {
@@ -337,13 +363,11 @@ void key_uses_prometheus(struct evbuffer *out)
 			const double values[] = { (double)atomic_load(&counters->requests),
 						  (double)atomic_load(&counters->refused),
 						  (double)atomic_load(&counters->last_ms) / 1000 };
-			uint64_t number = atomic_load(&counters->id);
-			char id[KEY_ID_LEN + 1] = "";
+			char id[KEY_ID_LEN + 1];
 
 			if (values[2] == 0)
 				continue;
-			for (size_t at = KEY_ID_LEN; at-- > 0; number >>= DIGIT_BITS)
-				id[at] = KEY_ID_DIGITS[number & DIGIT_MASK];
+			key_id_write(atomic_load(&counters->id), id);
 			check(evbuffer_add_printf(out, "couponmq_%s{key=\"%s\"} %.17g\n",
 						  metrics[i].name,
 						  place < KEY_USES_MAX ? id : KEY_USE_OTHERS,

@@ -92,3 +92,6 @@ size_t key_use_place(const char *id);
 /* One request; `is_refused`: by its roles, coupons or rate. */
 void key_use(size_t place, int64_t now_ms, int is_refused);
 void key_uses_prometheus(struct evbuffer *out);
+
+/* Takes the last uses since they were taken before, by any process. Returns their number. */
+size_t key_uses_take(struct key_last_use *uses, size_t most);

@@ -19,6 +19,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	most CONSTANT int := 10000;
+	made_by text := coalesce(nullif(current_setting('couponmq.by', true), ''), session_user);
 	change bigint := api_key_next();
 BEGIN
 	-- A separate statement: it sees the keys of those that the one before has waited for.
@@ -26,7 +27,7 @@ BEGIN
 		RETURN NULL;
 	END IF;
 	INSERT INTO api_key (id, name, roles, coupons, budgets, expires_at, rate, sha256,
-		version, by)
+		version, created_by, by)
 	VALUES (api_key_create.id, api_key_create.name,
 		ARRAY(SELECT DISTINCT unnest(api_key_create.roles) ORDER BY 1),
 		CASE WHEN api_key_create.coupons IS NOT NULL THEN
@@ -34,7 +35,7 @@ BEGIN
 		CASE WHEN api_key_create.budgets IS NOT NULL THEN
 			ARRAY(SELECT DISTINCT unnest(api_key_create.budgets) ORDER BY 1) END,
 		api_key_create.expires_at, api_key_create.rate, api_key_create.sha256, change,
-		coalesce(nullif(current_setting('couponmq.by', true), ''), session_user));
+		made_by, made_by);
 	RETURN change;
 END
 $$;

@@ -63,11 +63,12 @@ BEGIN
 			UPDATE api_key_version SET num = greatest(num, own.version);
 			INSERT INTO api_key AS k (id, name, roles, coupons, budgets, expires_at,
 				rate, sha256, previous_sha256, previous_until, revoked_at, version,
-				by)
+				created_by, by)
 			VALUES (own.id, own.name, own.roles, own.coupons, own.budgets,
 				own.expires_at, own.rate, own.hash, own.previous_hash,
 				own.previous_until,
-				CASE WHEN own.revoked THEN now() END, api_key_next(), made_by)
+				CASE WHEN own.revoked THEN now() END, api_key_next(), made_by,
+				made_by)
 			ON CONFLICT (id) DO UPDATE
 			SET name = excluded.name, roles = excluded.roles,
 				coupons = excluded.coupons, budgets = excluded.budgets,

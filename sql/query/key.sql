@@ -17,7 +17,7 @@ SELECT k.id AS key, k.name, k.roles, k.coupons::text[] AS coupons, k.budgets, k.
 	to_char(CASE WHEN k.previous_until > now() AND k.revoked_at IS NULL THEN k.previous_until
 		END AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS previous_until,
 	to_char(k.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
-	k.version, k.by,
+	k.version, k.created_by, k.by,
 	to_char(k.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at
 FROM api_key AS k
 WHERE ($1::text IS NULL OR k.id = $1::text)

@@ -26,6 +26,7 @@ CREATE TABLE api_key (
 	revoked_at      timestamptz,            -- for ever
 	version         bigint NOT NULL UNIQUE, -- the number of its last change
 	created_at      timestamptz NOT NULL DEFAULT now(),
+	created_by      text NOT NULL,
 	by              text NOT NULL,          -- who made the last change
 	CHECK ((previous_sha256 IS NULL) = (previous_until IS NULL))
 );

@@ -885,6 +885,8 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     assert ok(made, 201)["secret"].startswith(f"cmq_{made.json()['key']}_")
     shown = ok(api("GET", path))
     assert (shown["roles"], shown["coupons"]) == (["issue", "read"], [coupon])
+    assert (shown["created_by"], shown["last_used_at"]) == (key_id(api), None)
+    wait_until(lambda: ok(api("GET", f"/keys/{key_id(api)}"))["last_used_at"])
     assert ok(api("POST", path + "/rotate"))["key"] == made.json()["key"]
     assert ok(api("POST", path + "/revoke"))["state"] == "revoked"
     assert (ok(api("GET", path))["state"], ok(api("GET", path))["by"]) == ("revoked", key_id(api))

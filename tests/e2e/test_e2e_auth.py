@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 import uuid
+from datetime import datetime
 
 import psycopg
 import pytest
@@ -427,6 +428,18 @@ def test_use_of_keys_is_told(stack, gateway_make):
     wait_until(lambda: told().get("requests_total") == len(codes))
     assert told()["refused_total"] == len(codes) / 2
     assert begin - 1 < told()["last_used_seconds"] <= time.time()
+
+    def last_used():
+        """As operators see it."""
+        text = json.loads(stack.ctl("key", "show", key[4:14], "--json"))["last_used_at"]
+        return text and datetime.fromisoformat(text).timestamp()
+
+    last = told()["last_used_seconds"]
+    wait_until(lambda: last_used() == last)
+    time.sleep(0.01)  # a use in another millisecond
+    assert code_of(gateway, key) == 0
+    assert gateway.terminate() == 0
+    assert last < last_used() <= time.time(), "told when the gateway ends"
 
 
 def test_programs_present_a_key(stack, guarded, coupons, tmp_path):

@@ -121,6 +121,7 @@ def test_create(keys):
     }
     shown = keys.shown(key)
     assert (shown["key"], shown["state"], shown["by"]) == (key, "active", "ann")
+    assert (shown["created_by"], shown["last_used_at"]) == ("ann", None)
     assert shown["coupons"] == ["1001", "1002"] and shown["rate"] == 500
     assert shown["created_at"] >= time.strftime("%Y-%m-%d", time.gmtime(before / 1000))
     assert text not in keys.stack.ctl("key", "show", key) + keys.stack.ctl("key", "list")
@@ -132,8 +133,8 @@ def test_list_and_show(keys):
     rows = [json.loads(line) for line in keys.stack.ctl("key", "list", "--json").splitlines()]
     assert [(row["key"], row["state"]) for row in rows] == [(second, "active"), (first, "revoked")]
     lines = keys.stack.ctl("key", "list").splitlines()
-    assert lines[1].split() == [second, "active", "monitor", "never", "7", "till"]
-    assert lines[2].split() == [first, "revoked", "issue", "never", "every", "shop"]
+    assert lines[1].split() == [second, "active", "monitor", "never", "-", "7", "till"]
+    assert lines[2].split() == [first, "revoked", "issue", "never", "-", "every", "shop"]
     text = keys.stack.ctl("key", "show", second)
     assert "key " + second in text and "no limit" in text and "never" in text
 
@@ -210,11 +211,11 @@ def test_rotate(keys):
 
 
 def test_revoke(keys):
-    _, key = keys.create()
+    _, key = keys.create("--by", "ann")
     told = keys.run("revoke", key, "--by", "bob")
     assert (told.returncode, told.stdout, told.stderr) == (0, f"key {key} is revoked\n", "")
     assert keys.agree() and keys.copied()[0][key]["revoked"] is True
-    assert keys.shown(key)["by"] == "bob"
+    assert (keys.shown(key)["created_by"], keys.shown(key)["by"]) == ("ann", "bob")
     record = keys.own()[0][key]
     assert keys.run("revoke", key).returncode == 0
     assert keys.own()[0][key] == record

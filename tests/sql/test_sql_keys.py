@@ -183,8 +183,8 @@ def test_an_id_is_never_used_again(keys):
 
 def test_at_most_ten_thousand(keys, owner):
     owner.execute(
-        "INSERT INTO api_key (id, name, roles, sha256, version, by, revoked_at)"
-        " SELECT lpad(n::text, 10, '0'), 'x', '{read}', decode(%s, 'hex'), -n, 'x',"
+        "INSERT INTO api_key (id, name, roles, sha256, version, created_by, by, revoked_at)"
+        " SELECT lpad(n::text, 10, '0'), 'x', '{read}', decode(%s, 'hex'), -n, 'x', 'x',"
         " CASE WHEN n > 9999 THEN now() END FROM generate_series(1, 10100) AS n",
         HASHES[0],
     )

@@ -99,8 +99,8 @@ WRITES = [
     "DELETE FROM event_log",
     "UPDATE webhook SET url = 'http://x'",
     "UPDATE webhook_delivery SET body = '[]'",
-    "INSERT INTO api_key (id, name, roles, sha256, version, by)"
-    " VALUES ('0000000000', 'x', '{admin}', decode(repeat('00', 32), 'hex'), 1, 'me')",
+    "INSERT INTO api_key (id, name, roles, sha256, version, created_by, by)"
+    " VALUES ('0000000000', 'x', '{admin}', decode(repeat('00', 32), 'hex'), 1, 'me', 'me')",
     "UPDATE api_key SET revoked_at = NULL",
     "DELETE FROM api_key",
     "UPDATE api_key_version SET num = 0",

@@ -55,6 +55,27 @@ static void test_each_key_has_its_own(void **state)
 	free(text);
 }
 
+static void test_each_use_is_taken_once(void **state)
+{
+	struct key_last_use uses[3];
+
+	(void)state;
+	assert_int_equal(key_uses_take(uses, 3), 0);
+	key_use(key_use_place("zzzzzzzzzz"), 1500, 0);
+	key_use(key_use_place("3k9v0d7xqa"), 3000, 1);
+	key_use(key_use_place("zzzzzzzzzz"), 2500, 0);
+	assert_int_equal(key_uses_take(uses, 1), 1);
+	assert_string_equal(uses[0].id, "zzzzzzzzzz");
+	assert_int_equal(uses[0].ms, 2500);
+	assert_int_equal(key_uses_take(uses, 3), 1);
+	assert_string_equal(uses[0].id, "3k9v0d7xqa");
+	assert_int_equal(uses[0].ms, 3000);
+	assert_int_equal(key_uses_take(uses, 3), 0);
+	key_use(key_use_place("zzzzzzzzzz"), 3500, 0);
+	assert_int_equal(key_uses_take(uses, 3), 1);
+	assert_int_equal(uses[0].ms, 3500);
+}
+
 #define PROCESSES 4
 
 /* Each key has one place, whichever process was the first; those beyond the last share one. */
@@ -90,6 +111,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_each_key_has_its_own, setup),
+		cmocka_unit_test_setup(test_each_use_is_taken_once, setup),
 		cmocka_unit_test_setup(test_processes_share_them, setup),
 	};
 
