@@ -190,8 +190,8 @@ static void on_keys_used(void *context, const redisReply *reply)
 		log_warn("keys_used", LOG_S("error", reply->str));
 }
 
-/* Tells which keys were used since. */
-static void keys_used_tell(struct presence *presence)
+/* Tells which keys were used since. Returns whether there are any: then `done` is called. */
+static int keys_used_tell(struct presence *presence, redis_done_fn *done)
 {
 	struct key_last_use uses[KEYS_USED_MAX];
 	char numbers[KEYS_USED_MAX][NUMBER_SIZE];
@@ -203,7 +203,8 @@ static void keys_used_tell(struct presence *presence)
 		argv[3 + 2 * i] = number_text(uses[i].ms, numbers[i]);
 	}
 	if (n > 0)
-		redis_pool_query(presence->redis, 2 + 2 * (int)n, argv, on_keys_used, NULL);
+		redis_pool_query(presence->redis, 2 + 2 * (int)n, argv, done, presence);
+	return n > 0;
 }
 
 /*
@@ -346,7 +347,7 @@ void presence_tick(struct presence *presence, int64_t now_ms)
 
 	if (now_ms >= presence->keys_used_ms && comparison_allows_telling(presence->comparison)) {
 		presence->keys_used_ms = now_ms + KEYS_USED_MS;
-		keys_used_tell(presence);
+		keys_used_tell(presence, on_keys_used);
 	}
 
 	if (comparison_allows_telling(presence->comparison)) {
@@ -393,7 +394,9 @@ int presence_leave(struct presence *presence, int64_t now_ms)
 		presence->leave_ms = now_ms + LEAVE_MS;
 		if (comparison_allows_telling(presence->comparison)) {
 			refused_tell(presence);
-			keys_used_tell(presence);
+			presence->leaving++;
+			if (!keys_used_tell(presence, on_unmarked))
+				presence->leaving--;
 			for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 				const char *hdel[] = { "HDEL", keys[i], presence->id };
 
