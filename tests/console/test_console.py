@@ -963,7 +963,7 @@ def test_keys(stack, signed_in):
     browser.sees("The key is revoked.", "revoked")
     assert json.loads(stack.ctl("key", "show", key, "--json"))["state"] == "revoked"
     wait_until(lambda: browser.words() == ["Sign out", "New key…"])
-    browser.sees("last changed by")
+    browser.sees("Last used", "by ", "not known")
     who = browser.run("return document.getElementById('who').textContent").split()[1]
     browser.follow("History")
     browser.sees("Commands of operators", f"key revoke {key}", who, "done")
@@ -1063,15 +1063,24 @@ def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
             browser.open(place)
             browser.sees(seen)
             if role != "monitor" and coupon in place:
-                wait_until(lambda: {"New word…", "Stock…"} <= set(browser.words()))
+                wait_until(lambda: {"New word…", "Change total…"} <= set(browser.words()))
             buttons[role] |= set(browser.words())
         browser.press("Sign out")
         browser.sees("API key")
     stack.ctl("webhook", "remove", hook)
     assert {word for word in buttons["monitor"] if "…" in word} == set()
-    of_campaigns = {"Pause…", "Close…", "Edit…", "Stock…", "New campaign…", "New budget…"}
-    of_campaigns |= {"New codes…", "Import…", "New word…", "New webhook…", "Test…", "Disable…"}
-    assert of_campaigns <= buttons["campaign"]
+    of_campaigns = {"Pause…", "Close…", "Edit…", "Change total…", "New campaign…"}
+    of_campaigns |= {
+        "New budget…",
+        "Distribute…",
+        "New codes…",
+        "Import…",
+        "New word…",
+        "New webhook…",
+        "Test…",
+        "Disable…",
+    }
+    assert of_campaigns - buttons["campaign"] == set()
     of_admins = {"Rebuild…", "New key…", "Revoke…", "Send again…", "Send all again…"}
     assert buttons["admin"] - buttons["campaign"] == of_admins
 
@@ -1116,7 +1125,7 @@ def test_a_second_person_approves(stack, console, key_make, tmp_path):
             browser.open(f"/campaigns/{coupon}")
             browser.press("Close…")
             browser.press("Close")
-            browser.sees("Another person has to approve it: see Approvals.", "issuing")
+            browser.sees("Another person has to approve it: see Approvals.", "active")
             browser.follow("Approvals")
             browser.sees(f"close {coupon}", "waiting")
             assert browser.words() == ["Sign out", "Refuse…"]
