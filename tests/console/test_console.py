@@ -1078,7 +1078,7 @@ def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
         "New word…",
         "New webhook…",
         "Test…",
-        "Disable…",
+        "Remove…",
     }
     assert of_campaigns - buttons["campaign"] == set()
     of_admins = {"Rebuild…", "New key…", "Revoke…", "Send again…", "Send all again…"}
