@@ -1063,6 +1063,7 @@ def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
             browser.open(place)
             browser.sees(seen)
             if role != "monitor" and coupon in place:
+                browser.unfold("For operators")
                 wait_until(lambda: {"New word…", "Change total…"} <= set(browser.words()))
             buttons[role] |= set(browser.words())
         browser.press("Sign out")
