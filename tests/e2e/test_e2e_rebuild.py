@@ -26,6 +26,11 @@ def count(redis_client, coupon, name):
     return int(redis_client.hget(key_of(coupon), name) or 0)
 
 
+def in_flight(redis_client, coupon):
+    """Receives of older generations. A gateway may have made the copies of some again."""
+    return count(redis_client, coupon, "reserved") + redis_client.scard(key_of(coupon) + ":known")
+
+
 def is_open(redis_client, coupon):
     return redis_client.hget(key_of(coupon), "run_id") == run_id_of(redis_client)
 
@@ -145,10 +150,7 @@ def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, cou
             assert codes == [1]
             replies = issue_all(client, coupon, range(102, 202))
             assert [r["code"] for r in replies].count(0) == 19
-            assert (
-                count(rough_redis, coupon, "reserved") == 80
-                and count(rough_redis, coupon, "stock") == 0
-            )
+            assert (in_flight(rough_redis, coupon), count(rough_redis, coupon, "stock")) == (80, 0)
             if again:
                 wait_until(lambda: seq_seen(rough_pg, coupon, 1) == 80)
                 rough_redis.flushall()
@@ -159,7 +161,7 @@ def test_wiped_while_nothing_is_settled(again, rough, rough_redis, rough_pg, cou
                     )
                     == 2
                 )
-                assert count(rough_redis, coupon, "reserved") == 100
+                assert in_flight(rough_redis, coupon) == 100
         wait_until(
             lambda: rough_pg.execute(
                 "SELECT issued_num FROM coupon WHERE id = %s", (coupon,)
