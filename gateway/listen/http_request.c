@@ -285,6 +285,7 @@ void http_request_reset(struct http_request *request)
 	request->hosts_n = request->headers_n = request->in_value = request->has_head = 0;
 	request->seen = request->twice = 0;
 	request->reply = (struct http_manner){ 0 };
+	request->target = (struct http_target){ 0 };
 	request->complete = request->is_identified = request->wants_continue = 0;
 }
 

@@ -35,6 +35,18 @@ enum http_text_of {
 	TEXTS_N
 };
 
+/*
+ * The target of a request: its path, of which operation it is, and its query, which becomes the
+ * object that the socket API would get. All is in the text of the request, as it came.
+ */
+struct http_target {
+	const char *path;
+	const char *query;
+	int has_fragment;
+	const char *user; /* in the path, percent-encoded; NULL: none */
+	size_t user_len;
+};
+
 /* How a complete request is to be answered, as http.c finds out. Else all is 0. */
 struct http_manner {
 	const char *of;     /* the operation or page, for the log; NULL: none */
@@ -57,6 +69,7 @@ struct http_request {
 	unsigned seen;  /* by enum http_text_of: the headers that it has */
 	unsigned twice; /* and those that it has more than once */
 	struct http_manner reply;
+	struct http_target target; /* its text is cut; .path NULL: it is not yet */
 	int complete;
 	int is_identified;  /* who asks was looked at: it is not whoever asked before */
 	int wants_continue; /* the client sends the body after a reply of 100 */

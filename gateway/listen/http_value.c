@@ -129,7 +129,9 @@ int http_target_parse(struct http_request *request, struct http_target *target)
 	struct http_parser_url url;
 	size_t at, end;
 
-	*target = (struct http_target){ 0 };
+	*target = request->target;
+	if (target->path)
+		return 0;
 	target->has_fragment = memchr(text->bytes, '#', text->len) != NULL; /* an empty one, too */
 	http_parser_url_init(&url);
 	if (http_parser_parse_url(text->bytes, text->len, 0, &url))
@@ -154,6 +156,7 @@ int http_target_parse(struct http_request *request, struct http_target *target)
 	}
 	target->path = part_end(text->bytes, &url, UF_PATH);
 	target->query = part_end(text->bytes, &url, UF_QUERY);
+	request->target = *target;
 	return 0;
 }
 

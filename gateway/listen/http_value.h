@@ -36,18 +36,9 @@ enum http_accept http_accept_parse(const char *text, size_t len);
 int http_segment_decode(const char *text, size_t len, char *out, size_t room);
 
 /*
- * The target of a request: its path, of which operation it is, and its query, which becomes the
- * object that the socket API would get. All is in the text of the request, as it came.
+ * Cuts the target of the request into its parts, unless that was done before: a request is handled
+ * again when the stores were asked for its key. 0, or -1: it is neither a path nor a URL.
  */
-struct http_target {
-	const char *path;
-	const char *query;
-	int has_fragment;
-	const char *user; /* in the path, percent-encoded; NULL: none */
-	size_t user_len;
-};
-
-/* Cuts the target of the request into its parts. 0, or -1: it is neither a path nor a URL. */
 int http_target_parse(struct http_request *request, struct http_target *target);
 
 /* The operation of the path, whose user is then known; OP_COUNT: it is of none. */

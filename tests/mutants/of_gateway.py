@@ -17,6 +17,14 @@ OPENAPI = "tests/e2e/test_e2e_openapi.py::"
 
 MUTANTS = [
     mutant(
+        "HTTP",
+        "the target of a request that is handled again",
+        "gateway/listen/http_value.c",
+        "if (target->path)",
+        "if (target->path && !request)",
+        "unit_test_http_target::test_a_request_that_is_handled_again",
+    ),
+    mutant(
         "answers",
         "the digits of an integer that cJSON rounds",
         "common/message/json.c",

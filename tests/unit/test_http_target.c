@@ -72,6 +72,21 @@ static void test_a_host_in_the_target_is_of_this_request_only(void **state)
 	assert_string_equal(request.texts[TEXT_HOST].bytes, "x");
 }
 
+/* The text is cut once. */
+static void test_a_request_that_is_handled_again(void **state)
+{
+	struct http_target target;
+
+	(void)state;
+	assert_int_equal(parse("http://y:80/v1/status?coupon=1&user=2", &target), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(http_target_parse(&request, &target), 0);
+		assert_int_equal(http_target_op(&target), OP_STATUS);
+		assert_string_equal(target.query, "coupon=1&user=2");
+		assert_string_equal(request.texts[TEXT_HOST].bytes, "y:80");
+	}
+}
+
 static void expect_user(const char *segment, const char *wanted)
 {
 	char text[256], why[USER_ID_WHY_SIZE];
@@ -164,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_operations),
 		cmocka_unit_test(test_a_host_in_the_target_is_of_this_request_only),
+		cmocka_unit_test(test_a_request_that_is_handled_again),
 		cmocka_unit_test(test_users),
 		cmocka_unit_test(test_queries),
 	};
