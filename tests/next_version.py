@@ -9,7 +9,7 @@ from pathlib import Path
 from stack import FOLDERS, ROOT
 
 PATCH = Path(__file__).with_suffix(".patch")
-SOURCES = ("Makefile", "scripts", "sql", "lua", "docs/reference/openapi.json", *FOLDERS)
+SOURCES = ("Makefile", "scripts", "sql", "lua", "docs", *FOLDERS)
 
 
 def run(*command, **options):
