@@ -683,7 +683,8 @@ def broken_off(machine, word, only=""):
         if done.returncode == 0:
             places = machine.out("cat", "/run/broken").splitlines()
             print(f"{word}: broken off {broken} times, at {len(places)} places")
-            assert len(set(places)) == len(places) or not ALL
+            # Two subshells may come to one place before the first is killed.
+            assert len(set(places)) >= broken or not ALL, "each time further"
             return broken
         assert done.returncode in KILLED, done
         broken += 1
