@@ -9,6 +9,22 @@ SETUP = "tests/scripts/test_setup.py::"
 
 MUTANTS = [
     mutant(
+        "distribute",
+        "an object with two users",
+        "ctl/distribute/distribute_list.c",
+        "if (!cJSON_IsString(one) || (user && user_id))",
+        "if (!cJSON_IsString(one))",
+        DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
+    ),
+    mutant(
+        "distribute",
+        "the users without a coupon in the answer",
+        "ctl/distribute/cmd_distribute.c",
+        "cJSON_AddItemToArray(one->refused_users, object);",
+        "cJSON_Delete(object);",
+        "tests/e2e/test_e2e_admin.py::test_a_coupon_for_each_listed_user",
+    ),
+    mutant(
         "commands",
         "the signal that ends one that waits for a lock",
         "ctl/cmd_lock.c",

@@ -17,6 +17,22 @@ OPENAPI = "tests/e2e/test_e2e_openapi.py::"
 
 MUTANTS = [
     mutant(
+        "keys",
+        "the last uses of keys that a gateway tells when it ends",
+        "gateway/presence.c",
+        "if (!keys_used_tell(presence, on_unmarked))",
+        "if (on_unmarked)",
+        "tests/e2e/test_e2e_auth.py::test_use_of_keys_is_told",
+    ),
+    mutant(
+        "keys",
+        "a use of a key that is told once",
+        "gateway/auth/auth.c",
+        "if (last_ms == taken_ms || !atomic",
+        "if (last_ms == 0 || !atomic",
+        "unit_test_key_use::test_each_use_is_taken_once",
+    ),
+    mutant(
         "HTTP",
         "the target of a request that is handled again",
         "gateway/listen/http_value.c",
