@@ -128,7 +128,7 @@ def test_a_session_that_changes_is_refused(rough, pooled, worker_make, gateway_m
     worker = worker_make(rough, ready=False, **pooled("worker"))
     through = pooled("gateway")["DATABASE_URL"]
     gateway = gateway_make(rough, ready=False, DATABASE_URL=through)
-    reader = gateway_make(rough, DATABASE_READ_URL=through)
+    reader = gateway_make(rough, ready=False, DATABASE_READ_URL=through)
     assert REFUSED in couponctl(rough, pooled, "list").stderr
     wait_until(lambda: REFUSED in gateway.trouble("postgresql"))
     wait_until(lambda: REFUSED in reader.trouble("reads"))
