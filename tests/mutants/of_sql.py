@@ -529,7 +529,7 @@ MUTANTS = [
         "count(*) OVER (PARTITION BY use_begin.action[op],\n"
         "\t\t\t\tuse_begin.key[op], use_begin.by_key[op]) = 1",
         "count(*) OVER (PARTITION BY op) = 1",
-        USE + "test_a_key_in_one_call_for_two_receives",
+        USE + "test_operations_with_one_key_in_one_call_are_not_plain",
     ),
     mutant(
         "P13",

@@ -187,6 +187,19 @@ def test_a_key_in_one_call_for_two_receives(db, issued):
         assert [row["result"] for (row,) in told] == ["used", "key_taken", "key_taken"]
 
 
+ROWS_INSERTED = "SELECT n_tup_ins::int FROM pg_stat_xact_user_tables WHERE relname = 'receive_use'"
+
+
+def test_operations_with_one_key_in_one_call_are_not_plain(db, issued):
+    """Else all would be undone by the second one, and done again."""
+    receives = issued(3)
+    with db.connection.transaction():
+        [[before]] = db.execute(ROWS_INSERTED)
+        db.use(*(Operation("use", "a", (receive,), key="k") for receive in receives))
+        [[after]] = db.execute(ROWS_INSERTED)
+    assert after - before == 3
+
+
 def test_the_keys_of_two_clients(db, run, issued):
     """They do not know of each other, but on one receive."""
     one, two = issued(2)
