@@ -466,6 +466,7 @@ OF_THE_CAMPAIGN = {
     *("percent_off", "cap", "threshold", "currency", "metadata", "void_returns", "events"),
     *("total", "wait_s", "older_than_s", "give_up_lost", "grace", "stalled_after_s", "after"),
     *("count", "prefix", "length", "alphabet", "pattern", "codes", "word", "why", "key"),
+    *("users", "repeats", "rate", "delay_ms", "connections", "patience_s"),  # of distribute
     *("who", "what", "from", "to", "result"),  # of its history, whatever they ask for
     "all",  # with a campaign in the path the command refuses it
 }
