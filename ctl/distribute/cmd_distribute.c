@@ -185,7 +185,8 @@ static void ends_write(struct distribution *one)
 							 cell_text(message) });
 		} else {
 			object = checked(cJSON_CreateObject());
-			output_text(object, "user", shown.data ? shown.data : "");
+			checked(cJSON_AddStringToObject(object, "user",
+							shown.data ? shown.data : ""));
 			output_number(object, "line", user->line);
 			output_text(object, "status", end_status(user->end));
 			output_text(object, "message", message);

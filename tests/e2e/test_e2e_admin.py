@@ -949,15 +949,16 @@ def test_a_coupon_for_each_listed_user(api, gateway, make_coupon, pg):
     path = f"/campaigns/{coupon}/distribute"
     assert gateway.issue(coupon, "u7", ack="issued")["code"] == 0
     users = [f"u{n}" for n in range(1000)]
-    told = ok(api("POST", path, {"users": [*users, "u1", "a b", 'x"\n1'], "name": "May"}))
+    told = ok(api("POST", path, {"users": [*users, "u1", "a b", 'x"\n1', ""], "name": "May"}))
     counts = [told[name] for name in ("listed", "settled", "issued", "issued_before")]
-    assert (counts, told["finished"]) == ([1003, 1003, 999, 0], True)
-    assert told["refused"] == {"limit_reached": 1, "duplicate": 1, "invalid": 2}
+    assert (counts, told["finished"]) == ([1004, 1004, 999, 0], True)
+    assert told["refused"] == {"limit_reached": 1, "duplicate": 1, "invalid": 3}
     assert [(one["user"], one["line"], one["status"]) for one in told["refused_users"]] == [
         ("u7", 8, "limit_reached"),
         ("u1", 1001, "duplicate"),
         ("a b", 1002, "invalid"),
         ('x"\\x0a1', 1003, "invalid"),
+        ("", 1004, "invalid"),
     ]
     again = ok(api("POST", path, {"users": users, "name": "May"}))
     assert (again["issued"], again["issued_before"]) == (999, 999)
