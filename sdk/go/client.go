@@ -223,9 +223,8 @@ func run[A any](ctx context.Context, c *Client, op string, request any, key stri
 	if members["currency"] == nil && string(members["amount"]) == "0" { // neither was given
 		delete(members, "amount")
 	}
-	mayBeDone := false
-	receive := "" // accepted, without the level of ack
-	why := "it was not tried"
+	// `receive` is one that is accepted, without the level of ack.
+	mayBeDone, receive, why := false, "", "it was not tried"
 	end := func(cause error) error {
 		if cause != nil {
 			why = fmt.Sprintf("%s; %v", why, cause)
