@@ -165,7 +165,9 @@ static void *run(void *data)
 			compare_ms = clock_monotonic_ms() + COMPARE_EVERY_MS;
 			pthread_mutex_lock(&auth->lock);
 		}
-		if (auth->uses_n > 0 && !is_foreign && clock_monotonic_ms() >= uses_ms) {
+		/* Not while Redis hangs: the next look is not to wait for it once more. */
+		if (auth->uses_n > 0 && !auth->redis_is_lost &&
+		    relation_is_followed(auth->relation) && clock_monotonic_ms() >= uses_ms) {
 			uses_tell(auth);
 			uses_ms = clock_monotonic_ms() + USES_EVERY_MS;
 		}

@@ -354,6 +354,9 @@ class Campaign {
     async curve_load() {
         const { curve } = await get(`${this.path}/curve`);
         this.points = curve.map((row) => [Date.parse(row.at), row.stock, row.issued]);
+        // There is a row a second: before the first one nothing was issued.
+        if (curve[0]?.num === 1)
+            this.points.unshift([this.points[0][0] - 1000, curve[0].total, 0]);
         if (this.still()) this.curve_show();
     }
 

@@ -435,10 +435,10 @@ static int list_run(struct ctl *ctl)
 		   db_ask(db, sql_query_key_list, postgres_text(NULL),
 			  postgres_text(args_text(&ctl->args, "after")),
 			  postgres_number(args_count(&ctl->args, PAGE_COUNT_MAX))),
-		   "key         state    roles               expires                   "
-		   "last used                 coupons  name\n",
-		   "{key:-10}  {state:-8} {roles:-19} {expires_at:-24|never}  "
-		   "{last_used_at:-24|-}  {coupons:-8|every} {name}\n");
+		   "key        state   roles         expires                  "
+		   "last used                coupons name\n",
+		   "{key:-10} {state:-7} {roles:-13} {expires_at:-24|never} "
+		   "{last_used_at:-24|-} {coupons:-7|every} {name}\n");
 	db_close(db);
 	return 0;
 }

@@ -33,9 +33,9 @@ struct distribution {
 	const char *name;
 	struct run_plan plan;
 	struct list list;
-	char *refused_path; /* NULL: they are printed */
+	char *refused_path; /* NULL: the answer lists them */
 	struct sheet refused;
-	cJSON *refused_users;   /* those that are printed */
+	cJSON *refused_users;   /* of the answer; NULL: they are written */
 	int64_t issued_before;  /* users of the list who had the coupon when this run began */
 	int64_t counts[ENDS_N]; /* of users, at the end */
 	int64_t left_n, refused_n;
@@ -81,10 +81,12 @@ static void options_read(struct distribution *one, const struct args *args)
 			args_fail("--refused is \"-\": allowed is the path of a file, and - with "
 				  "--json");
 		one->refused_users = checked(cJSON_CreateArray());
-	} else
-		check((refused ? asprintf(&one->refused_path, "%s", refused)
-			       : asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
-					  (long long)one->plan.coupon, one->name)) > 0);
+	} else if (refused) {
+		one->refused_path = checked(strdup(refused));
+	} else {
+		check(asprintf(&one->refused_path, "%s.%lld.%s.refused.csv", path,
+			       (long long)one->plan.coupon, one->name) > 0);
+	}
 	one->refused = (struct sheet){ .columns = refused_columns,
 				       .csv_end = CSV_END,
 				       .reader = sheet_reader_read(args, SHEET_CSV) };
@@ -152,7 +154,7 @@ static const char *end_text(enum end end)
 				  : answer_text((enum answer)(end - END_ANSWERED));
 }
 
-/* Counts how the users have ended, and writes or keeps those that were refused. */
+/* Counts how the users have ended, and writes or lists those that were refused. */
 static void ends_write(struct distribution *one)
 {
 	for (uint32_t i = 0; i < one->list.n; i++) {

@@ -137,6 +137,8 @@ static void objects_read(struct list *list, struct line_reader *reader)
 
 	while (line_next(reader)) {
 		const cJSON *object, *user = NULL, *user_id = NULL, *one;
+		struct user_id of_number;
+		int64_t number;
 		const char *error = "it is longer than allowed";
 
 		if (line_encoding_wrong(reader))
@@ -154,11 +156,17 @@ static void objects_read(struct list *list, struct line_reader *reader)
 			user_id = cJSON_GetObjectItemCaseSensitive(object, "user_id");
 		}
 		one = user ? user : user_id;
-		if (!cJSON_IsString(one) || (user && user_id))
+		if (cJSON_IsString(one) && !(user && user_id)) {
+			entry_add(list, one->valuestring, strlen(one->valuestring), reader->number);
+			continue;
+		}
+		/* As the gateway takes a user. */
+		if (json_integer(one, 0, JSON_INTEGER_MAX, &number) || (user && user_id))
 			refuse(list, reader, reader->number,
-			       "allowed is an object with one text %s",
+			       "allowed is an object with one %s, a text or an integer",
 			       list->column ? list->column : "user or user_id");
-		entry_add(list, one->valuestring, strlen(one->valuestring), reader->number);
+		of_number = user_id_of_number(number);
+		entry_add(list, of_number.text, of_number.len, reader->number);
 	}
 	json_arena_free(arena);
 }

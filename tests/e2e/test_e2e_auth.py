@@ -129,6 +129,19 @@ def test_scope_of_a_key(stack, guarded, coupons):
     assert {one["coupon"] for one in seen} == {first, second}
 
 
+def test_the_first_request_of_a_key_is_answered(stack, guarded, coupons):
+    """Whether the gateway knows the key yet, or has to ask the stores: with and without a query."""
+    for _ in range(5):
+        headers = {"Authorization": f"Bearer {key_make(stack, 'read', 'issue')}"}
+        told = requests.get(guarded.http("/v1/coupons?user=1&limit=1"), headers=headers, timeout=60)
+        assert told.status_code == 200, told.text
+        headers = {"Authorization": f"Bearer {key_make(stack, 'read', 'issue')}"}
+        told = requests.post(
+            guarded.http("/v1/coupons"), json={"user": "1"}, headers=headers, timeout=60
+        )
+        assert told.status_code == 200, told.text
+
+
 def test_tokens_are_for_their_user(guarded, coupons):
     first, second = coupons
     user = user_new()

@@ -12,8 +12,8 @@ MUTANTS = [
         "distribute",
         "an object with two users",
         "ctl/distribute/distribute_list.c",
-        "if (!cJSON_IsString(one) || (user && user_id))",
-        "if (!cJSON_IsString(one))",
+        "if (cJSON_IsString(one) && !(user && user_id)) {",
+        "if (cJSON_IsString(one)) {",
         DISTRIBUTE + "test_a_list_that_is_not_what_it_is_taken_for",
     ),
     mutant(
