@@ -135,6 +135,7 @@ static void objects_read(struct list *list, struct line_reader *reader)
 {
 	struct json_arena *arena = json_arena_new();
 
+	json_decimals_allow(arena); /* of other members */
 	while (line_next(reader)) {
 		const cJSON *object, *user = NULL, *user_id = NULL, *one;
 		struct user_id of_number;

@@ -144,7 +144,7 @@ def test_the_column_of_the_users(stack, make_coupon, pg, users):
         ("x", ["User", "1", "2"], ()),
         ("x", ["customer_id", "1", "2"], ("--column", "Customer_ID")),
         ("x", ["user", "1", "2"], ("--format", "csv")),
-        ("x.jsonl", ['\xef\xbb\xbf{"user":"1","name":"a,b"}', "", '{"user_id":2}'], ()),
+        ("x.jsonl", ['\xef\xbb\xbf{"user":"1","name":"a,b","x":1.5}', "", '{"user_id":2}'], ()),
         ("x", ['{"id":"1"}', ' {"id":"2","user":"3"}'], ("--format", "jsonl", "--column", "id")),
     ],
 )
