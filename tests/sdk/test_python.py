@@ -129,7 +129,7 @@ def test_an_attempt_that_the_deadline_shortens_does_not_hide_why_the_others_fail
     one = Clocked(calls.issue(1, 2), deadline_s=1.0)
     with pytest.raises(Unavailable, match="no reply: timed out; 1 attempts"):
         one.failed(TimeoutError(), after_s=1.0)
-    one = Clocked(calls.issue(1, 2), deadline_s=10.1)
+    one = Clocked(calls.issue(1, 2), deadline_s=10.1, chance=lambda: 1.0)
     with pytest.raises(Unavailable, match="no reply: timed out; 2 attempts"):
         one.failed(OSError("refused"))
         one.call.within_s = 10.0
