@@ -16,6 +16,8 @@
 -- Returns one row: whether the lease was still the worker's; if not, nothing was recorded, because
 -- another worker sends the delivery again, or the webhook was removed. And why the webhook was
 -- disabled; NULL: it was not. The webhook is locked first, as when it is removed.
+--
+-- A turn that is still to come stays noted: webhook_lease() sees by it that the clock was set back.
 CREATE OR REPLACE FUNCTION webhook_finish(
 	delivery       bigint,
 	lease          int,
@@ -64,13 +66,13 @@ BEGIN
 	IF result = 'delivered' THEN
 		UPDATE webhook AS w
 		SET failures_num = 0, failing_since = NULL, pause_until = '-infinity',
-			turn_at = clock_timestamp(),
+			turn_at = greatest(w.turn_at, clock_timestamp()),
 			delivered_num = w.delivered_num + arrived, delivered_at = now()
 		WHERE w.id = hook.id;
 	ELSIF result <> 'released' THEN
 		UPDATE webhook AS w
 		SET failures_num = hook.failures_num, failing_since = hook.failing_since,
-			turn_at = clock_timestamp(),
+			turn_at = greatest(w.turn_at, clock_timestamp()),
 			pause_until = now() + interval '1 ms' * greatest(pause_ms,
 				CASE WHEN hook.failures_num < 3 THEN 0 ELSE pause_first_ms
 					* least(60, 2 ^ least(hook.failures_num - 3, 6)) END)

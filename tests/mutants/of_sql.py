@@ -816,9 +816,18 @@ MUTANTS = [
         "events",
         "the outcome that notes the clock",
         "sql/function/webhook_finish.sql",
-        "failing_since = hook.failing_since,\n\t\t\tturn_at = clock_timestamp(),",
+        "failing_since = hook.failing_since,\n"
+        "\t\t\tturn_at = greatest(w.turn_at, clock_timestamp()),",
         "failing_since = hook.failing_since,",
         WEBHOOK + "test_an_outcome_notes_the_clock",
+    ),
+    mutant(
+        "events",
+        "the clock that was set back while a request was under way",
+        "sql/function/webhook_finish.sql",
+        "pause_until = '-infinity',\n\t\t\tturn_at = greatest(w.turn_at, clock_timestamp()),",
+        "pause_until = '-infinity',\n\t\t\tturn_at = clock_timestamp(),",
+        WEBHOOK + "test_an_outcome_does_not_hide_that_the_clock_was_set_back",
     ),
     mutant(
         "events",

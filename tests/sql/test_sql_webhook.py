@@ -278,6 +278,19 @@ def test_an_outcome_notes_the_clock(queue, result):
     assert noted
 
 
+@pytest.mark.parametrize("result", ["delivered", "retry"])
+def test_an_outcome_does_not_hide_that_the_clock_was_set_back(queue, result):
+    """Of a request that was under way then, while another one waits for the clock of before."""
+    queue.hook()
+    queue.add(1)
+    queue.add(2)
+    waits, under_way = queue.lease()
+    queue.finish(waits["delivery"], waits["lease"], "retry")
+    queue.db.execute("UPDATE webhook SET turn_at = turn_at + '1 h'")
+    queue.finish(under_way["delivery"], under_way["lease"], result)
+    assert int(waits["delivery"]) in queue.leased()
+
+
 def test_what_nobody_has_leased_is_due_when_the_clock_is_set_back(queue):
     hook = queue.hook()
     queue.add(1)
