@@ -56,7 +56,11 @@ SKIPS = (
     ("tests/docs/test_kubernetes.py::*type*", NO_TYPES, "make test-kubernetes"),
     ("tests/docs/test_site.py::*", NO_SITE, "make site"),
     ("tests/docs/test_site.py::test_in_a_browser*", NO_BROWSER, "make test-console"),
-    ("tests/e2e/test_e2e_admin.py::*behind*", SANITIZED, "sanitizers have their own malloc"),
+    (
+        "tests/e2e/test_e2e_admin_connections.py::*behind*",
+        SANITIZED,
+        "sanitizers have their own malloc",
+    ),
     ("tests/e2e/test_e2e_browser.py::*", lacks("chromium"), "make test-outside"),
     (
         "tests/e2e/test_e2e_lock.py::test_zookeeper_*",

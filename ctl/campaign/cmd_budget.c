@@ -76,7 +76,7 @@ static int show_run(struct ctl *ctl)
 		   "  spent      {spent:20}\n"
 		   "  held       {held:20}\n"
 		   "  left       {left:20}\n"
-		   "  campaigns  {campaigns}\n"
+		   "  campaigns  {campaigns|none}\n"
 		   "  created    {created_at}\n"
 		   "  changed    {updated_at}\n"
 		   "\n",
@@ -106,7 +106,7 @@ static int list_run(struct ctl *ctl)
 	for (int row = 0; row < PQntuples(rows); row++)
 		output_say(row_read(rows, row, column_text(rows, row, "currency"), as_json),
 			   "{name:-24} {currency:-8} {amount:20} {spent:20} {left:20}  "
-			   "{campaigns}\n",
+			   "{campaigns|none}\n",
 			   as_json);
 	PQclear(rows);
 	db_close(db);

@@ -38,7 +38,7 @@ ORDER BY id
 -- budget_list: Budgets by name, each with its campaigns that are not closed.
 -- $1 only this one (NULL: all), $2 after this name (NULL: the first), $3 limit (NULL: none)
 SELECT b.name, b.currency, b.amount, b.held, b.spent, b.amount - b.held - b.spent AS left,
-	(SELECT coalesce(jsonb_agg(c.id::text ORDER BY c.id), '[]') FROM coupon AS c
+	(SELECT coalesce(array_agg(c.id::text ORDER BY c.id), '{}') FROM coupon AS c
 		WHERE c.budget = b.name AND c.status <> 'closed') AS campaigns,
 	to_char(b.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
 	to_char(b.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS updated_at

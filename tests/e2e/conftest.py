@@ -11,6 +11,7 @@ import redis
 import requests
 from psycopg.conninfo import make_conninfo
 
+from admin_client import Admin, key_maker, known
 from audit_ground import Ground, purge
 from codes import Codes
 from coupon_seen import Seen
@@ -292,3 +293,20 @@ def use(pg_owner):
         ).fetchone()[0]
 
     return one
+
+
+@pytest.fixture(scope="module")
+def admin(stack):
+    one = Admin(stack)
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def key_make(stack):
+    return key_maker(stack)
+
+
+@pytest.fixture(scope="module")
+def api(admin, key_make):
+    return known(admin, key_make("admin"))

@@ -9,7 +9,7 @@ from collections import namedtuple
 import pytest
 
 from stack import dial
-from test_e2e_admin import API, Admin, key_id, key_maker, known, problem
+from admin_client import API, Admin, key_id, key_maker, known, problem
 
 PROXY, HEADER = "127.0.0.9", "X-Forwarded-User"
 USERS = "ann@shop.example:admin,ben:campaign,c:d:monitor,*:monitor"

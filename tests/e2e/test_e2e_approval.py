@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from stack import wait_until
-from test_e2e_admin import API, Admin, key_id, key_maker, known, ok, problem
+from admin_client import API, Admin, key_id, key_maker, known, ok, problem
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ def test_create_show_list_set(stack, budget):
     ]
     text = stack.ctl("budget", "show", name)
     assert "amount                 60000.00 EUR\n" in text and "50000.00 by ann;" in text
+    assert "\n  campaigns  none\n" in text
     rows = [json.loads(line) for line in stack.ctl("budget", "list", "--json").splitlines()]
     assert [row["amount"] for row in rows if row["name"] == name] == [6000000]
     assert any(
@@ -115,6 +116,7 @@ def test_campaigns_of_a_budget(stack, budget):
         assert told.returncode == 1 and needs in told.stderr
     coupon = stack.coupon_make(1, publish=False, currency="EUR", amount_off="3.00", budget=name)
     assert shown(stack, name)["campaigns"] == [coupon]
+    assert f"\n  campaigns  {coupon}\n" in stack.ctl("budget", "show", name)
     assert json.loads(stack.ctl("show", coupon, "--json"))["budget"] == {
         "name": name,
         "amount": 1000,

@@ -12,7 +12,7 @@ from history import DEAD_QUEUE, QUEUE, queue_length
 from installation import BUSY, another_installation
 from message import message, message_publish
 from stack import wait_until
-from test_e2e_admin import API, Admin, key_maker, ok, problem
+from admin_client import API, Admin, key_maker, ok, problem
 
 CHANGES = "couponmq:changes"
 OTHER = "00000000-0000-4000-8000-000000000001"

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from stack import Client, wait_until
-from test_e2e_admin import API, Admin, known, key_id, ok, problem
+from admin_client import API, Admin, known, key_id, ok, problem
 
 
 @pytest.fixture(scope="module")

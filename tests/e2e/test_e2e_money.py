@@ -7,7 +7,7 @@ import re
 import uuid
 
 import pytest
-from test_e2e_admin import Admin, known, ok, problem
+from admin_client import Admin, known, ok, problem
 
 from stack import wait_until
 

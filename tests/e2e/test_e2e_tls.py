@@ -16,7 +16,7 @@ import requests
 from certificates import CA_USAGE
 from process import Gateway, Process, gateway_process, no_descriptors
 from stack import TlsSocket, port_free, wait_until
-from test_e2e_admin import Admin, known
+from admin_client import Admin, known
 from wall_clock import WallClock
 
 HANDSHAKE_S = 10  # gateway/listen/arrival.c

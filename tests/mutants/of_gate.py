@@ -7,6 +7,9 @@ GOOD, BAD = ACCESS + "test_what_is_good", ACCESS + "test_what_is_bad"
 GATE = "gateway/auth/auth.c"
 
 ADMIN = "tests/e2e/test_e2e_admin.py::"
+ADMIN_ACCESS = "tests/e2e/test_e2e_admin_access.py::"
+ADMIN_COMMAND = "tests/e2e/test_e2e_admin_command.py::"
+ADMIN_CONNECTIONS = "tests/e2e/test_e2e_admin_connections.py::"
 APPROVAL = "tests/e2e/test_e2e_approval.py::"
 BY_PROXY = "tests/e2e/test_e2e_admin_proxy.py::"
 
@@ -23,7 +26,7 @@ MUTANTS = [
         "\tif (is_new && is_asked == 0)\n",
         "\tif (is_new && is_asked > 1)\n",
         KNOWN + "test_a_key",
-        ADMIN + "test_a_new_key_is_good_at_once",
+        ADMIN_ACCESS + "test_a_new_key_is_good_at_once",
         WATCHES + "test_never_known",
     ),
     mutant(
@@ -32,7 +35,7 @@ MUTANTS = [
         "admin/auth.c",
         "return judgement == KEY_ACCEPTED && !is_asked ? AUTH_KNOWN : answers[judgement];",
         "return answers[judgement];",
-        "tests/e2e/test_e2e_admin.py::test_a_key_that_is_revoked",
+        "tests/e2e/test_e2e_admin_access.py::test_a_key_that_is_revoked",
     ),
     mutant(
         "access",
@@ -40,7 +43,7 @@ MUTANTS = [
         "admin/auth.c",
         "\tif (!credentials->is_asked)\n\t\treturn AUTH_KNOWN;\n",
         "",
-        "tests/e2e/test_e2e_admin.py::test_a_key_that_is_revoked",
+        "tests/e2e/test_e2e_admin_access.py::test_a_key_that_is_revoked",
     ),
     mutant(
         "access",
@@ -130,7 +133,7 @@ MUTANTS = [
         "admin/auth.c",
         "return own > 0 && own >= needed;",
         "return own > 0 + 0 * needed;",
-        ADMIN + "test_each_route_and_each_role",
+        ADMIN_ACCESS + "test_each_route_and_each_role",
     ),
     mutant(
         "access",
@@ -138,7 +141,7 @@ MUTANTS = [
         "admin/auth.c",
         "roles & (KEY_ROLE_MONITOR | KEY_ROLE_CAMPAIGN | KEY_ROLE_ADMIN);",
         "roles;",
-        ADMIN + "test_a_session",
+        ADMIN_ACCESS + "test_a_session",
     ),
     mutant(
         "access",
@@ -146,7 +149,7 @@ MUTANTS = [
         "ctl/cmd_webhook.c",
         'if (args_has(args, "of-campaign") && !*column_text(',
         "if (!args && !*column_text(",
-        ADMIN + "test_who_runs_campaigns",
+        ADMIN_ACCESS + "test_who_runs_campaigns",
     ),
     mutant(
         "access",
@@ -154,7 +157,7 @@ MUTANTS = [
         "ctl/cmd_webhook.c",
         'if (args_has(args, "of-campaign") && !coupon)',
         "if (0)",
-        ADMIN + "test_who_runs_campaigns",
+        ADMIN_ACCESS + "test_who_runs_campaigns",
     ),
     mutant(
         "access",
@@ -162,7 +165,7 @@ MUTANTS = [
         "admin/route.c",
         "if (!auth_may(visitor->roles, KEY_ROLE_ADMIN) && option_find",
         "if (!visitor->roles && option_find",
-        ADMIN + "test_who_runs_campaigns",
+        ADMIN_ACCESS + "test_who_runs_campaigns",
     ),
     mutant(
         "access",
@@ -170,7 +173,7 @@ MUTANTS = [
         "admin/auth.c",
         " || !key_has_coupon(key, id)))",
         "))",
-        ADMIN + "test_a_key_of_some_coupons",
+        ADMIN_ACCESS + "test_a_key_of_some_coupons",
     ),
     mutant(
         "access",
@@ -178,8 +181,8 @@ MUTANTS = [
         "admin/auth.c",
         "return !about->budget || key_has_budget(key, about->budget);",
         "return 1;",
-        ADMIN + "test_a_key_of_some_coupons_spends_no_other_budget",
-        ADMIN + "test_each_name_and_each_scope",
+        ADMIN_ACCESS + "test_a_key_of_some_coupons_spends_no_other_budget",
+        ADMIN_ACCESS + "test_each_name_and_each_scope",
     ),
     mutant(
         "access",
@@ -187,8 +190,8 @@ MUTANTS = [
         "admin/operation.c",
         'budget = cJSON_GetObjectItemCaseSensitive(command.json, "budget");',
         "budget = NULL;",
-        ADMIN + "test_a_key_of_some_coupons_spends_no_other_budget",
-        ADMIN + "test_each_name_and_each_scope",
+        ADMIN_ACCESS + "test_a_key_of_some_coupons_spends_no_other_budget",
+        ADMIN_ACCESS + "test_each_name_and_each_scope",
     ),
     mutant(
         "P9",
@@ -196,7 +199,7 @@ MUTANTS = [
         "admin/auth.c",
         "if (own_n >= SESSIONS_OF_KEY_MAX)",
         "if (own_n >= SESSIONS_MAX)",
-        ADMIN + "test_sessions_have_a_share_per_key",
+        ADMIN_ACCESS + "test_sessions_have_a_share_per_key",
     ),
     mutant(
         "P9",
@@ -204,7 +207,7 @@ MUTANTS = [
         "admin/live.c",
         "if (of_key_n >= LIVE_LOOKERS_OF_KEY_MAX)",
         "if (of_key_n >= LIVE_LOOKERS_MAX)",
-        ADMIN + "test_streams_have_a_share_per_key",
+        ADMIN_ACCESS + "test_streams_have_a_share_per_key",
     ),
     mutant(
         "P9",
@@ -212,7 +215,7 @@ MUTANTS = [
         "admin/live.c",
         "if (asked_n + looker->asked_n > LIVE_ASKED_OF_KEY_MAX)",
         "if (asked_n > LIVE_ASKED_OF_KEY_MAX)",
-        ADMIN + "test_streams_have_a_share_per_key",
+        ADMIN_ACCESS + "test_streams_have_a_share_per_key",
     ),
     mutant(
         "access",
@@ -220,7 +223,7 @@ MUTANTS = [
         "admin/route.c",
         "if (!auth_may(visitor->roles, KEY_ROLE_CAMPAIGN) &&",
         "if (!visitor->roles &&",
-        ADMIN + "test_words_are_for_those_who_may_have_codes",
+        ADMIN_ACCESS + "test_words_are_for_those_who_may_have_codes",
     ),
     mutant(
         "access",
@@ -236,7 +239,7 @@ MUTANTS = [
         "admin/auth.c",
         "if (is_change && (strlen(token) != strlen(session->token) ||",
         "if (is_change < 0 && (strlen(token) != strlen(session->token) ||",
-        ADMIN + "test_a_session",
+        ADMIN_ACCESS + "test_a_session",
     ),
     mutant(
         "access",
@@ -350,7 +353,7 @@ MUTANTS = [
         "admin/operation.c",
         "return auth_check_again(operation->",
         "return 1 || auth_check_again(operation->",
-        ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
+        ADMIN_COMMAND + "test_a_key_that_is_revoked_while_its_command_waits",
     ),
     mutant(
         "access",
@@ -358,7 +361,7 @@ MUTANTS = [
         "admin/child.c",
         "children->lanes[0].running_max = limits->looking_max;",
         "children->lanes[0].running_max = limits->running_max;",
-        ADMIN + "test_more_than_it_may_run_at_once",
+        ADMIN_COMMAND + "test_more_than_it_may_run_at_once",
         waits=True,
     ),
     mutant(
@@ -367,7 +370,7 @@ MUTANTS = [
         "admin/child.c",
         "if (child->task.changes || !child->pid)",
         "if (!child->pid)",
-        ADMIN + "test_the_end_waits_for_changes",
+        ADMIN_COMMAND + "test_the_end_waits_for_changes",
     ),
     mutant(
         "access",
@@ -375,7 +378,7 @@ MUTANTS = [
         "admin/scrape.c",
         "if (!*scheme && *config->gateway_key && !target->has_key)",
         "if (!*scheme && *config->gateway_key && !target->has_key && 0)",
-        ADMIN + "test_settings_that_are_refused",
+        ADMIN_CONNECTIONS + "test_settings_that_are_refused",
     ),
     mutant(
         "access",
@@ -612,7 +615,7 @@ MUTANTS = [
     mutant("keys", "the pause between the questions of strangers", WATCH,
            "return watch->is_urgent ? 0 : look->ended_ms + ASKED_EVERY_MS;", "return 0;",
            WATCHES + "test_strangers_ask_less_often",
-           ADMIN + "test_a_stranger_asks_the_stores_ten_times_a_second_at_most"),
+           ADMIN_ACCESS + "test_a_stranger_asks_the_stores_ten_times_a_second_at_most"),
     mutant("keys", "the notice that comes while a look is under way", WATCH,
            "\tlook->ended_ms = now_ms;\n",
            "\tlook->ended_ms = now_ms;\n\tlook->notices_n = watch->notices_n;\n",
@@ -681,7 +684,7 @@ MUTANTS = [
         "admin/auth.c",
         "answer = grant_check(auth, &session->grant);",
         "answer = AUTH_OK;",
-        ADMIN + "test_a_key_that_is_revoked",
+        ADMIN_ACCESS + "test_a_key_that_is_revoked",
     ),
     mutant(
         "access",
@@ -689,7 +692,7 @@ MUTANTS = [
         "admin/auth.c",
         "if (answer == AUTH_OK && !is_allowed(grant.key->roles, grant.key, 0, NULL))",
         "if (0)",
-        ADMIN + "test_a_session",
+        ADMIN_ACCESS + "test_a_session",
     ),
     mutant(
         "access",
@@ -697,7 +700,7 @@ MUTANTS = [
         "admin/auth.c",
         "return now_ms - session->begin_ms >= auth->config->admin_session_s * 1000 ||",
         "return now_ms - session->begin_ms < 0 || !auth ||",
-        ADMIN + "test_a_session_ends_by_time",
+        ADMIN_ACCESS + "test_a_session_ends_by_time",
         waits=True,
     ),
     mutant(
@@ -706,7 +709,7 @@ MUTANTS = [
         "admin/auth.c",
         "*visitor->token && !session_goes_on(auth, visitor->token))",
         "*visitor->token && !session_goes_on && auth)",
-        ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
+        ADMIN_COMMAND + "test_a_key_that_is_revoked_while_its_command_waits",
     ),
     mutant(
         "access",
@@ -714,7 +717,7 @@ MUTANTS = [
         "admin/operation.c",
         "*job->visitor.token = '\\0';",
         ";",
-        ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
+        ADMIN_COMMAND + "test_a_key_that_is_revoked_while_its_command_waits",
     ),
     mutant(
         "commands",
@@ -730,7 +733,7 @@ MUTANTS = [
         "admin/operation.c",
         "if (has_left(operation->request.http))",
         "if (!has_left)",
-        ADMIN + "test_a_key_that_is_revoked_while_its_command_waits",
+        ADMIN_COMMAND + "test_a_key_that_is_revoked_while_its_command_waits",
     ),
     mutant(
         "commands",
@@ -738,7 +741,7 @@ MUTANTS = [
         "admin/child.c",
         "kill(-child->pid, SIGKILL)",
         "kill(child->pid, SIGKILL)",
-        ADMIN + "test_a_command_that_takes_too_long",
+        ADMIN_COMMAND + "test_a_command_that_takes_too_long",
         waits=True,
     ),
     mutant(
@@ -747,7 +750,7 @@ MUTANTS = [
         "admin/outcome.c",
         "if (route->method != EVHTTP_REQ_GET) {",
         "if (route->method == 0) {",
-        ADMIN + "test_a_command_that_dies_or_says_nothing",
+        ADMIN_COMMAND + "test_a_command_that_dies_or_says_nothing",
     ),
     mutant(
         "commands",
@@ -755,7 +758,7 @@ MUTANTS = [
         "admin/outcome.c",
         "(result->status == CTL_UNKNOWN && !parts.detail &&",
         "(result->status == CTL_UNKNOWN &&",
-        ADMIN + "test_exit_statuses",
+        ADMIN_COMMAND + "test_exit_statuses",
     ),
     mutant(
         "commands",
@@ -788,7 +791,7 @@ MUTANTS = [
         "admin/operation.c",
         'if (strstr(match.route->path, "{code}") || is_no_key_id(&match))',
         "if (is_no_key_id(&match))",
-        ADMIN + "test_no_exchange_code_is_logged",
+        ADMIN_COMMAND + "test_no_exchange_code_is_logged",
     ),
     mutant(
         "access",
@@ -796,7 +799,7 @@ MUTANTS = [
         "admin/operation.c",
         'if (strstr(match.route->path, "{code}") || is_no_key_id(&match))',
         'if (strstr(match.route->path, "{code}"))',
-        ADMIN + "test_no_whole_key_is_logged_or_passed_on",
+        ADMIN_COMMAND + "test_no_whole_key_is_logged_or_passed_on",
     ),
     mutant(
         "access",
@@ -804,7 +807,7 @@ MUTANTS = [
         "admin/operation.c",
         "\tif (!match.route)\n",
         "\tif (!match.route && 0)\n",
-        ADMIN + "test_no_exchange_code_is_logged",
+        ADMIN_COMMAND + "test_no_exchange_code_is_logged",
     ),
     mutant(
         "access",

@@ -4,7 +4,8 @@ from mutant import mutant
 
 SIM = "sim_promises::test_storms"
 ADMISSION = "unit_test_admission::"
-ADMIN = "tests/e2e/test_e2e_admin.py::"
+ADMIN_ACCESS = "tests/e2e/test_e2e_admin_access.py::"
+ADMIN_CONNECTIONS = "tests/e2e/test_e2e_admin_connections.py::"
 COUPONS = "unit_test_admission_coupons::"
 WAITERS = "unit_test_waiters::"
 COPIES = "unit_test_copies::"
@@ -415,7 +416,7 @@ MUTANTS = [
         "if (backoff_tells(&rooms->told[room], address, clock_monotonic_ms()))",
         "if (from)",
         "tests/e2e/test_e2e_limits.py::test_connections_of_an_address",
-        ADMIN + "test_an_address_has_a_bound",
+        ADMIN_CONNECTIONS + "test_an_address_has_a_bound",
     ),
     mutant(
         "P10",
@@ -670,7 +671,7 @@ MUTANTS = [
         "common/serve/web.c",
         "\t\t\tif (longest)\n\t\t\t\tseat_cut(web, longest);\n",
         "\t\t\t(void)longest;\n",
-        ADMIN + "test_strangers_do_not_block_it",
+        ADMIN_CONNECTIONS + "test_strangers_do_not_block_it",
     ),
     mutant(
         "P9",
@@ -678,7 +679,7 @@ MUTANTS = [
         "common/serve/web.c",
         "now_ms - seat->since_ms >= s * 1000)",
         "now_ms - seat->since_ms >= s * 1000000)",
-        ADMIN + "test_a_request_must_arrive_in_time",
+        ADMIN_CONNECTIONS + "test_a_request_must_arrive_in_time",
     ),
     mutant(
         "P9",
@@ -686,7 +687,7 @@ MUTANTS = [
         "common/serve/web.c",
         ".of_address_max = OF_ADDRESS_MAX,",
         ".of_address_max = 0,",
-        ADMIN + "test_an_address_has_a_bound",
+        ADMIN_CONNECTIONS + "test_an_address_has_a_bound",
     ),
     mutant(
         "P9",
@@ -694,7 +695,7 @@ MUTANTS = [
         "common/serve/web.c",
         "#define RESERVE 16",
         "#define RESERVE 0",
-        ADMIN + "test_places_are_kept_for_health",
+        ADMIN_CONNECTIONS + "test_places_are_kept_for_health",
     ),
     mutant(
         "HTTP",
@@ -702,8 +703,8 @@ MUTANTS = [
         "admin/server.c",
         ".hosts = config->http_hosts,",
         ".hosts = NULL,",
-        ADMIN + "test_a_host_that_is_not_of_the_program",
-        ADMIN + "test_origins",
+        ADMIN_CONNECTIONS + "test_a_host_that_is_not_of_the_program",
+        ADMIN_ACCESS + "test_origins",
     ),
     mutant(
         "HTTP",

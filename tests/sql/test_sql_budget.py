@@ -30,7 +30,7 @@ def test_never_less_than_what_is_taken(db, budget, coupon_new):
     assert db.query("budget_set", name, 600) == [{"taken": "600", "is_set": "t"}]
     (row,) = db.query("budget_list", name, None, None)
     assert [row[one] for one in ("amount", "held", "spent", "left")] == ["600", "300", "300", "0"]
-    assert row["campaigns"] == f'["{coupon}"]'
+    assert row["campaigns"] == f"{{{coupon}}}"
     assert len(db.query("budget_history", name)) == 2, "uses are no changes by operators"
 
 
