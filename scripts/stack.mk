@@ -61,9 +61,8 @@ test-alerts: ## each alert is caused once, with Prometheus watching a stack: 10 
 test-console: ## the console in Chromium (400 MB, installed), without TLS and with it
 	@scripts/packages.sh console
 	@$(MAKE) --no-print-directory build build/console/$(NPM_DONE)
-	@ALL=1 TLS=no TESTS=tests/console/test_console.py CONSOLE_PICTURES=$(CONSOLE_PICTURES) \
-		scripts/test.sh
-	@ALL=1 TLS=yes TESTS=tests/console/test_console.py scripts/test.sh
+	@ALL=1 TLS=no TESTS=tests/console CONSOLE_PICTURES=$(CONSOLE_PICTURES) scripts/test.sh
+	@ALL=1 TLS=yes TESTS=tests/console scripts/test.sh
 
 test-outside: ## with Chromium, testssl.sh, slowhttptest and PgBouncer (400 MB, installed)
 	@scripts/packages.sh outside

@@ -1,13 +1,25 @@
 """A browser that looks at the console: Debian's Chromium, by Selenium."""
 
+import os
+import re
 import shutil
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from stack import ROOT, TRUST, wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+NEEDED = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium: make test-console")
+PICTURES = os.environ.get("CONSOLE_PICTURES")  # the folder for those of docs/guides/console.md
+TOO_WIDE = """
+if (document.documentElement.scrollWidth <= innerWidth) return [];
+return [...document.querySelectorAll("body *")]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth)
+    .map((e) => e.outerHTML.slice(0, 90));
+"""
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars"
@@ -192,3 +204,14 @@ def browser_open(url, profile):
         yield browser
     finally:
         browser.driver.quit()
+
+
+def picture(browser, name, size=WIDE):
+    if PICTURES:
+        path = Path(PICTURES) / f"{name}.png"
+        browser.picture(path, size)
+        subprocess.run(["pngquant", "--force", "--strip", "--ext", ".png", path], check=True)
+
+
+def coupon_of(browser):
+    return wait_until(lambda: re.search(r"#/campaigns/(\d+)$", browser.driver.current_url))[1]

@@ -83,7 +83,7 @@ MUTANTS = [
         "console/api.js",
         "if (form && form.request !== request) {",
         "if (form) {",
-        "tests/console/test_console.py::test_a_form_whose_answer_is_lost",
+        "tests/console/test_console_access.py::test_a_form_whose_answer_is_lost",
     ),
     mutant(
         "P7",
