@@ -115,7 +115,7 @@ site: ## the documents as a site, in build/site: SITE_SOURCE=URL of the files
 	@echo "site: build/site/index.html"
 
 .PHONY: torture
-torture: packages ## the promises under faults: SEED=n ONLY=scenario SHARDS=k NIGHT=1 SAN=address
+torture: packages ## the promises under faults: SEED=n ONLY=name PART=1/4 SHARDS=k NIGHT=1
 	@scripts/torture.sh
 
 .PHONY: torture-ha
@@ -125,11 +125,15 @@ torture-ha: ## one of three machines is lost under load: SEED=n ONLY=scenario LI
 	@BUILD_DIR=$(BUILD_DIR) /usr/bin/python3 -B tests/ha/run.py $(if $(LIST),--list)
 
 .PHONY: mutants
-mutants: ## without each safeguard in turn, its tests must fail: ONLY=words SHARDS=2
+mutants: ## without each safeguard in turn, its tests must fail: ONLY=words PART=1/4 SHARDS=2
 	@scripts/packages.sh test
 	@scripts/packages.sh sdk
 	@$(MAKE) --no-print-directory build agents
 	@/usr/bin/python3 -B tests/mutants/run.py
+
+.PHONY: release-check
+release-check: ## all that must pass before a release, with records: LIST=1 ONLY=item SEED=n
+	@scripts/release_check.py
 
 .PHONY: bench
 bench: ## one table of figures: BENCH_QUICK=1 for a tenth of the load, BENCH_ONLY="rows http"

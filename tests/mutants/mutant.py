@@ -1,9 +1,11 @@
 """What a mutant is: a program without one of its safeguards, and the tests that must notice."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests"))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@ that must notice. Fails if one of them passes.
 
 Each of SHARDS=2 copies runs its share: first all tests of its mutants without any fault, which must
 pass (not with --faults-only, beside the tests themselves), then each mutant. ONLY=words chooses
-mutants by their names, promises and files; CHOOSE=n chooses n of them by SEED, but none whose tests
-wait for what never comes, or need what only ALL=1 needs. --table prints them and runs nothing."""
+mutants by their names, promises and files; PART=2/4 is the second quarter of them; CHOOSE=n chooses
+n of them by SEED, but none whose tests wait for what never comes, or need what only ALL=1 needs.
+--table prints them and runs nothing."""
 
 import argparse
 import os
@@ -20,7 +21,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from mutant import ROOT
+from mutant import ROOT  # first: it finds the others
 from of_clients import MUTANTS as OF_CLIENTS
 from of_ctl import MUTANTS as OF_CTL
 from of_end import MUTANTS as OF_END
@@ -31,6 +32,7 @@ from of_sql import MUTANTS as OF_SQL
 from of_stores import MUTANTS as OF_STORES
 from of_tokens import MUTANTS as OF_TOKENS
 from of_worker import MUTANTS as OF_WORKER
+from share import share_of
 
 MUTANTS = sorted(
     [
@@ -48,7 +50,7 @@ MUTANTS = sorted(
     key=lambda one: int(re.match(r"P(\d+)|", one.promise)[1] or 99),
 )
 BASE = ROOT / "build-mutants"
-OURS = ("ONLY", "SEED", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # not for what it starts
+OURS = ("ONLY", "PART", "SEED", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # not for what it starts
 LEFT_OUT = shutil.ignore_patterns("build-*", ".run*", ".git", "__pycache__")
 LIMIT_S = 900  # for the tests of one mutant; one that hangs is noticed as well
 PROGRAM_LIMIT_S = 120  # the same for a program of build/tests, which takes seconds
@@ -94,6 +96,7 @@ def chosen(only, choose, seed):
     ]
     if not found:
         sys.exit(f"mutants: none matches {only}; there are: {' '.join(m.name for m in MUTANTS)}")
+    found = share_of(found)
     if choose:
         found = [one for one in found if not one.waits and not one.whole]
         found = random.Random(f"mutants {seed}").sample(found, min(choose, len(found)))

@@ -1,6 +1,7 @@
-"""make torture: every scenario, or ONLY=name,name; SEED=n repeats a run, ROUNDS=k runs k seeds from
-there. SHARDS=k runs as many at once, on stacks of their own; rates are not measured then, but those
-scenarios which nothing may run beside follow one by one, with rates. --list prints the names."""
+"""make torture: every scenario, or ONLY=name,name; PART=2/4 is the second quarter of them. SEED=n
+repeats a run, ROUNDS=k runs k seeds from there. SHARDS=k runs as many at once, on stacks of their
+own; rates are not measured then, but those scenarios which nothing may run beside follow one by
+one, with rates. --list prints the names."""
 
 import argparse
 import os
@@ -16,6 +17,7 @@ import traceback
 from rig import Rig
 
 from campaign import WINDOW, WINDOW_SHORT
+from share import share_of
 from scenario import Skipped, scenarios_load
 from skips import reason
 from stack import port_base_free
@@ -43,13 +45,14 @@ def chosen(scenarios, only):
     if unknown := [name for name in names if not any(name in known for known in scenarios)]:
         sys.exit(f"torture: no scenario {', '.join(unknown)}; there are: {' '.join(scenarios)}")
     whole = [name for name in names if name in scenarios]
-    return [
+    found = [
         one
         for one in scenarios.values()
         if not names
         or one.name in whole
         or any(part in one.name for part in names if part not in whole)
     ]
+    return share_of(found)
 
 
 def scenario_run(rig, scenario, seed):
@@ -89,6 +92,7 @@ def shard_run(number, names, arguments, has_rates, told):
             "SEED": str(arguments.seed),
             "ROUNDS": str(arguments.rounds),
             "SHARDS": "1",
+            "PART": "",
             "RATES": "yes" if has_rates else "no",
             "RUN_DIR": f"{folder}-{number}",
             "PORT_BASE": str(base + PORTS_EACH * number),
