@@ -131,6 +131,14 @@ mutants: ## without each safeguard in turn, its tests must fail: ONLY=words PART
 	@$(MAKE) --no-print-directory build agents
 	@/usr/bin/python3 -B tests/mutants/run.py
 
+.PHONY: reach
+reach: ## tests/reach.txt: which tests reach which function, for `make test`: an hour
+	@scripts/packages.sh test
+	@scripts/packages.sh sdk
+	@$(MAKE) --no-print-directory SAN=coverage build agents
+	@$(MAKE) --no-print-directory SAN=coverage FAULTS=1 build
+	@/usr/bin/python3 -B scripts/reach.py
+
 .PHONY: release-check
 release-check: ## all that must pass before a release, with records: LIST=1 ONLY=item SEED=n
 	@scripts/release_check.py

@@ -4,10 +4,10 @@
 #   SAN=address|undefined|thread   everything in a build of its own
 #   TESTS=tests/e2e/test_x.py      only that file, shown; other words choose programs by name, and
 #                                  go to pytest -k
-#   SEED=n                         of the torture scenarios, and of other randomized tests
+#   SEED=n                         of the inputs of randomized tests; which tests run is not random
+#   ALL=1 CI=true BASE=COMMIT      which tests of services run: see tests/selection.py
 #   WITH_ZOOKEEPER=1               locks in ZooKeeper too, in a build of its own
-#   ALL=1                          all tests of services; else a share by SEED (tests/shards.py)
-#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=3 TEST_LIMIT_S=300 (for one program)
+#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=4 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +20,7 @@ export PORT_BASE=${TEST_PORT_BASE:-17400}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:die_after_fork=0}
-readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-3}
+readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-4}
 readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test
@@ -32,7 +32,7 @@ readonly REPORT='(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:
 # The arguments of `make test` are for this script, not for the builds it starts.
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 
-passed=0 failed=0 skipped=0 deselected=0
+passed=0 failed=0 skipped=0 deselected=0 turn=0
 
 case $SAN in
 '' | address | undefined | thread | coverage) ;;
@@ -182,32 +182,32 @@ part_programs() {
 	programs_run "$BUILD_DIR" unit sim fuzz
 }
 
-# Without SAN= the programs are built quickly for AddressSanitizer and UBSan, or (by the seed) those
-# with threads for ThreadSanitizer; and all without, which is the build that tells the warnings. The
-# simulations always run without, for many seeds.
+# Without SAN= the programs are built quickly for AddressSanitizer and UBSan, or, with every other
+# commit, those with threads for ThreadSanitizer (ALL=1: both); and all without, which is the build
+# that tells the warnings. The simulations always run without, for many seeds.
 # The compiler gets what the tests leave: they are the longer part, and wait most of the time.
 # Whole runs are make test SAN=address and SAN=thread.
 part_sanitized() {
 	renice -n 10 -p "$BASHPID" >/dev/null
-	if [[ $((10#$SEED % 2)) -eq 0 ]]; then
+	if [[ -n ${ALL:-} || $((turn % 2)) -eq 0 ]]; then
 		build address BUILD_DIR="$PLAIN-address" "${QUICK[@]}" WARN=-w tests
 		RUNS=4 programs_run "$PLAIN-address" unit sim fuzz
-		build '' BUILD_DIR="$BUILD_DIR" tests
-	else
+	fi
+	if [[ -n ${ALL:-} || $((turn % 2)) -eq 1 ]]; then
 		build thread BUILD_DIR="$PLAIN-thread" "${QUICK[@]}" WARN=-w thread-tests
 		programs_run "$PLAIN-thread" thread
-		build '' BUILD_DIR="$BUILD_DIR" tests
-		programs_run "$BUILD_DIR" unit fuzz
 	fi
+	build '' BUILD_DIR="$BUILD_DIR" tests
+	[[ -z ${ALL:-} && $((turn % 2)) -eq 0 ]] || programs_run "$BUILD_DIR" unit fuzz
 	programs_run "$BUILD_DIR" sim
 }
 
-# part_pytest NUMBER: one of the shards under TLS, by the seed, unless TLS= says which.
+# part_pytest NUMBER: one of the shards under TLS, another with each commit, unless TLS= says which.
 part_pytest() {
 	local chosen
 	mapfile -t chosen < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
 	local tls=${TLS:-no}
-	[[ -n ${TLS:-} || $((10#$SEED % SHARDS + 1)) -ne $1 ]] || tls=yes
+	[[ -n ${TLS:-} || $((turn % SHARDS + 1)) -ne $1 ]] || tls=yes
 	TLS=$tls RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
 		pytest_run "pytest-$1" "${chosen[@]}"
 }
@@ -218,17 +218,22 @@ part_torture() {
 	PORT_BASE=$((PORT_BASE + PORTS_EACH * SHARDS)) pytest_run torture tests/torture
 }
 
+# The two numbers N in the line of this form that the mutants have told; else the other arguments.
+told_numbers() {
+	local form=${1//N/([0-9]*)} told
+	told=$(sed -nE "s/^$form\$/\1 \2/p" "$OUT/mutants.told")
+	echo "${told:-$2 $3}"
+}
+
 # The programs without some of their safeguards: their tests must fail.
 part_mutants() {
-	local all
-	all=$(/usr/bin/python3 -B tests/mutants/run.py --table | grep -c '^- ')
-	if PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) TEST_WAIT_S=120 \
-		/usr/bin/python3 -B tests/mutants/run.py --choose 2 --shards 1 --faults-only; then
-		passed=$((passed + 2)) deselected=$((deselected + all - 2))
-	else
-		echo "FAILED: make mutants"
-		failed=$((failed + 1))
-	fi
+	local chosen all
+	PORT_BASE=$((PORT_BASE + PORTS_EACH * (SHARDS + 1))) TEST_WAIT_S=120 \
+		/usr/bin/python3 -B tests/mutants/run.py --selection "$SELECTION" --shards 1 \
+		--faults-only | tee "$OUT/mutants.told" || echo "FAILED: make mutants"
+	read -r passed failed <<<"$(told_numbers 'mutants: N caught, N not: .*' 0 1)"
+	read -r chosen all <<<"$(told_numbers 'mutants: N of N' 0 0)"
+	deselected=$((all - chosen))
 }
 
 declare -A part_pids=()
@@ -305,8 +310,10 @@ run_all() {
 		SEED=$((RANDOM * 32 + RANDOM % 32))
 	fi
 	export SEED
-	export TURN=$PWD/$OUT/turn
+	export TURN=$PWD/$OUT/turn SELECTION=$PWD/$OUT/selection.json
 	echo "test: SEED=$SEED; the output of each part: $OUT/*.out"
+	/usr/bin/python3 -B tests/selection.py "$SELECTION"
+	turn=$(sed -n 's/^ "turn": \([0-9]*\),$/\1/p' "$SELECTION")
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"
 	done

@@ -3,7 +3,6 @@ stack with `stack_make`."""
 
 import fcntl
 import os
-import random
 import re
 import signal
 import time
@@ -15,10 +14,9 @@ import psycopg
 import pytest
 import redis
 
-from seed import SEED
-from shards import ROUGH_SHARE, SHARED, SHARED_SHARE
+from selection import SELECTION, is_in_turn
 from skips import reason
-from stack import PLAIN, PORT_BASE, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
+from stack import PLAIN, PORT_BASE, ROOT, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
 
 DESELECTED = []
 os.environ["COUPON_CONFIG_DIR"] = ""  # not the settings of this machine
@@ -28,38 +26,55 @@ def pytest_addoption(parser):
     parser.addoption(
         "--stack",
         choices=("rough", "shared", "both"),
-        help="a share by the seed: of tests/e2e of those that use `stack`, of the others, of both",
+        help="of a whole run: of tests/e2e those that use `stack`, the others, or both",
     )
 
 
-def is_chosen(item, stack):
-    """A whole run chooses its tests of services by its seed: fewer of those that may break one, and
-    of other long ones; and all that are marked so. With ALL=1 it chooses all."""
+def is_on_shared(item):
+    """Of a test of tests/e2e: the others use `rough`, or stacks of their own."""
+    return "stack" in item.fixturenames and "rough_stack" not in item.fixturenames
+
+
+def is_rest(item):
+    """Whether not every run has it, unless it is marked `always`."""
+    return bool(
+        item.get_closest_marker("long")
+        or (item.path.parent.name == "e2e" and not is_on_shared(item))
+    )
+
+
+def is_selected(item, stack):
+    """See selection.py. REST=1 chooses only what not every run has; without a selection, for
+    instance of one file, all is chosen but what is marked `whole`."""
+    is_whole = bool(item.get_closest_marker("whole"))
+    is_always = not is_rest(item) or item.get_closest_marker("always")
     if item.get_closest_marker("unchosen"):
         return False
+    if os.environ.get("REST"):
+        return is_whole or not is_always
     if os.environ.get("ALL"):
         return True
-    if item.get_closest_marker("whole"):
+    if is_whole:
         return False
-    if not stack or item.get_closest_marker("always"):
+    if is_always or not stack:
         return True
-    share = SHARED_SHARE if item.path.parent.name in SHARED else 1
-    if item.get_closest_marker("long") or "rough_stack" in item.fixturenames:
-        share = ROUGH_SHARE
-    return random.Random(f"{SEED} {item.nodeid}").random() < share
+    return str(item.path.relative_to(ROOT)) in SELECTION["files"] or (
+        SELECTION["level"] == "ci" and is_in_turn(item.nodeid, SELECTION["turn"])
+    )
 
 
 def pytest_collection_modifyitems(config, items):
     stack = config.getoption("--stack")
 
     def is_elsewhere(item):
-        on_shared = "stack" in item.fixturenames and "rough_stack" not in item.fixturenames
         is_of_e2e = item.path.parent.name == "e2e"
-        return stack in ("rough", "shared") and is_of_e2e and on_shared != (stack == "shared")
+        return (
+            stack in ("rough", "shared") and is_of_e2e and is_on_shared(item) != (stack == "shared")
+        )
 
     items[:] = [item for item in items if not is_elsewhere(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item, stack)])
-    items[:] = [item for item in items if is_chosen(item, stack)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item, stack)])
+    items[:] = [item for item in items if is_selected(item, stack)]
 
 
 def pytest_deselected(items):
@@ -137,10 +152,10 @@ def pytest_runtest_protocol(item):
 def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     config.addinivalue_line("markers", "plain: its own gateways are without TLS in any case")
-    config.addinivalue_line("markers", "long: a whole run chooses few of these, by its seed")
+    config.addinivalue_line("markers", "long: not every run has it: see selection.py")
     config.addinivalue_line("markers", "whole: only with ALL=1")
-    config.addinivalue_line("markers", "unchosen: a scenario that the seed has not chosen")
-    config.addinivalue_line("markers", "always: a whole run chooses it, whatever its seed")
+    config.addinivalue_line("markers", "unchosen: a scenario that this run does not have")
+    config.addinivalue_line("markers", "always: every run has it, though it is long")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -1,21 +1,21 @@
 """Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
 one of COUNT shards.
 
-A shard starts one stack: the first ones that which tests may break, `rough`, for tests of tests/e2e
-that use it or stacks of their own; the others the shared one, for all other tests. The longest
-files are assigned first, each to the shard with the least work so far. tests/torture is not among
-them.
+A shard starts one stack: the first half of them that which tests may break, `rough`, for tests of
+tests/e2e that use it or stacks of their own; the others the shared one, for all other tests. The
+longest files are assigned first, each to the shard with the least work so far. tests/torture is not
+among them.
 """
 
 import sys
 from pathlib import Path
 
+from reach import Reach
+from selection import SELECTION, TURNS
+
+REACH = Reach.read()
 HERE = Path(__file__).resolve().parent
 OTHERS_S = 2
-# What a run chooses by its seed: of the tests on `rough` and of other long ones, and of the rest of
-# tests/e2e and tests/sql.
-ROUGH_SHARE, SHARED_SHARE = 1 / 45, 1 / 12
-SHARED = ("e2e", "sql")
 # The seconds of all of a file's tests on `rough`, and of its other tests: approximate, on two
 # cores, while the other shards run.
 SECONDS = {
@@ -124,12 +124,18 @@ SECONDS = {
 }
 
 
-# Seconds of the tests that each run chooses: not in proportion to the rest of their file.
+# Seconds of the tests on `rough` that are marked `always`, where a file has some.
 ALWAYS_S = {
-    "test_e2e_broker_cluster.py": (37, 0),
-    "test_e2e_sentinel.py": (0, 32),
-    "test_e2e_standby.py": (6, 0),
+    "test_e2e_broker_cluster.py": 37,
+    "test_e2e_sentinel.py": 32,
+    "test_e2e_standby.py": 6,
 }
+
+
+def seconds_of(file):
+    """Of its tests that not every run has, by the map; else about."""
+    known = REACH.tests.get(str(file.relative_to(HERE.parent)))
+    return SECONDS.get(file.name, (0, 0))[0] if known is None else known
 
 
 def assign(shards, files, seconds):
@@ -142,22 +148,25 @@ def assign(shards, files, seconds):
 
 def shards(count):
     """[(stack, files), …]"""
+    rest_s = {file: seconds_of(file) for file in HERE.glob("*/test_*.py")}
 
     def on_rough(file):
-        return SECONDS.get(file.name, (0, 0))[0] * ROUGH_SHARE + ALWAYS_S.get(file.name, (0, 0))[0]
+        """Seconds of what the run has selected; a third in turn is about a third of the time."""
+        is_whole = str(file.relative_to(HERE.parent)) in SELECTION["files"]
+        share = 1 if is_whole else {"all": 1, "ci": 1 / TURNS, "test": 0}[SELECTION["level"]]
+        return max(rest_s[file] * share, ALWAYS_S.get(file.name, 0))
 
-    def elsewhere(file):
-        share = SHARED_SHARE if file.parent.name in SHARED else 1
-        always_s = ALWAYS_S.get(file.name, (0, 0))[1]
-        return SECONDS.get(file.name, (0, OTHERS_S))[1] * share + always_s
+    def on_shared(file):
+        rest = 0 if file.parent.name == "e2e" else on_rough(file)
+        return rest + SECONDS.get(file.name, (0, OTHERS_S))[1]
 
-    files = [file for file in HERE.glob("*/test_*.py") if file.parent.name != "torture"]
+    files = [file for file in rest_s if file.parent.name != "torture"]
     if count == 1:
         return [("both", files)]
     works = [[0, []] for _ in range(count)]
-    rough, shared = works[: count // 3 or 1], works[count // 3 or 1 :]
+    rough, shared = works[: count // 2], works[count // 2 :]
     assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
-    assign(shared, files, elsewhere)
+    assign(shared, files, on_shared)
     return [("rough" if work in rough else "shared", work[1]) for work in works]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from stack import ROOT
 
-sys.path.append(str(ROOT / "tests/mutants"))
+sys.path.insert(0, str(ROOT / "tests/mutants"))  # before tests/torture, which has a run.py too
 from run import MUTANTS, is_program, table  # noqa: E402
 
 

@@ -3,13 +3,12 @@ that must notice. Fails if one of them passes.
 
 Each of SHARDS=2 copies runs its share: first all tests of its mutants without any fault, which must
 pass (not with --faults-only, beside the tests themselves), then each mutant. ONLY=words chooses
-mutants by their names, promises and files; PART=2/4 is the second quarter of them; CHOOSE=n chooses
-n of them by SEED, but none whose tests wait for what never comes, or need what only ALL=1 needs.
---table prints them and runs nothing."""
+mutants by their names, promises and files; PART=2/4 is the second quarter of them. --selection FILE
+are those of a run of `make test` (tests/selection.py). --table prints them and runs nothing."""
 
 import argparse
+import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -62,10 +61,9 @@ def arguments_read():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--only", default=os.environ.get("ONLY", ""))
-    parser.add_argument("--choose", type=int, default=int(os.environ.get("CHOOSE") or 0))
+    parser.add_argument("--selection", help="a file of selection.py, which names mutants")
     parser.add_argument("--shards", type=int, default=int(os.environ.get("SHARDS") or 2))
     parser.add_argument("--faults-only", action="store_true")
-    parser.add_argument("--seed", default=os.environ.get("SEED") or str(random.randrange(10**6)))
     return parser.parse_args()
 
 
@@ -86,7 +84,10 @@ def table():
     return "\n".join(rows)
 
 
-def chosen(only, choose, seed):
+def chosen(only, selection=None):
+    if selection:
+        names = json.loads(Path(selection).read_text("utf-8"))["mutants"]
+        return [one for one in MUTANTS if one.name in names]
     words = only.replace(",", " ").split()
     found = [
         one
@@ -96,11 +97,7 @@ def chosen(only, choose, seed):
     ]
     if not found:
         sys.exit(f"mutants: none matches {only}; there are: {' '.join(m.name for m in MUTANTS)}")
-    found = share_of(found)
-    if choose:
-        found = [one for one in found if not one.waits and not one.whole]
-        found = random.Random(f"mutants {seed}").sample(found, min(choose, len(found)))
-    return found
+    return share_of(found)
 
 
 def left_out(folder, names):
@@ -276,7 +273,7 @@ def main():
         return 0
     for one in MUTANTS:
         one.text()
-    mutants = chosen(arguments.only, arguments.choose, arguments.seed)
+    mutants = chosen(arguments.only, arguments.selection)
     count = max(1, min(arguments.shards, len(mutants)))
     lock = threading.Lock()
 
@@ -284,7 +281,7 @@ def main():
         with lock:
             print(text, flush=True)
 
-    print(f"mutants: {len(mutants)} of {len(MUTANTS)}, SEED={arguments.seed}", flush=True)
+    print(f"mutants: {len(mutants)} of {len(MUTANTS)}", flush=True)
     shards = [
         Shard(place + 1, mutants[place::count], arguments.faults_only, told)
         for place in range(count)

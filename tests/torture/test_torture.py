@@ -1,6 +1,4 @@
-"""Some scenarios of `make torture`, of different kinds, chosen by seed. SEED=n repeats them."""
-
-import random
+"""Some scenarios of `make torture`: those of tests/selection.py."""
 
 import pytest
 
@@ -9,22 +7,19 @@ from rig import Rig  # first on the path, to import the others
 from campaign import WINDOW_SHORT
 from scenario import Skipped, scenarios_load
 from seed import SEED
+from selection import scenarios_selected
 from stack import PORT_BASE, RUN_DIR, port_base_free
 
-CHOSEN_N = 2
 
-
-def chosen():
-    """A choice of as many files; each file is as likely as any other."""
-    chance = random.Random(SEED)
+def selected():
     kinds = {}
     for one in scenarios_load().values():
         if one.beside:
-            kinds.setdefault(one.function.__module__, []).append(one)
-    return [chance.choice(kinds[kind]) for kind in chance.sample(sorted(kinds), CHOSEN_N)]
+            kinds.setdefault(one.function.__module__, []).append(one.name)
+    return scenarios_selected(kinds)
 
 
-CHOSEN = chosen()
+SELECTED = selected()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +44,7 @@ def rig_make():
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(one, id=one.name, marks=[] if one in CHOSEN else pytest.mark.unchosen)
+        pytest.param(one, id=one.name, marks=[] if one.name in SELECTED else pytest.mark.unchosen)
         for one in scenarios_load().values()
     ],
 )

@@ -1,0 +1,112 @@
+"""What a run of `make test` selects, of the tests that not every run has: those of tests/e2e on
+another stack than the shared one, and those that take long. The same commit, with the same changes
+beside it, always selects the same.
+
+    make test             those marked `always`, and the files that the change touches (reach.py),
+                          the likeliest first, for TOUCHED_S seconds
+    CI=true make test     all files that the change touches, and a third of the rest in turn: the
+                          number of commits modulo 3
+    make test ALL=1       all
+
+Of the torture and of the mutants there are always some: those of what has changed, and others in
+turn, up to a number. BASE=COMMIT: what the change is compared with.
+
+selection.py FILE writes the selection to a file, for all parts of a run, and prints it."""
+
+import json
+import os
+import sys
+import zlib
+from pathlib import Path
+
+from reach import Change, Reach, base_find, git, touched
+from stack import ROOT
+
+TURNS = 3
+TOUCHED_S = 240
+MUTANTS_N = {"test": 2, "ci": 8, "all": 40}
+SCENARIOS = ("rabbitmq_killed", "gateway_killed")  # of the torture, in every run
+
+
+def selection_read():
+    """That of the run that this process is a part of; without one, as `make test` has it."""
+    path = os.environ.get("SELECTION")
+    if path:
+        return json.loads(Path(path).read_text("utf-8"))
+    return {"level": "test", "turn": 0, "files": [], "changed": []}
+
+
+SELECTION = selection_read()
+
+
+def is_in_turn(text, turn):
+    """Whether it is the turn of what has this name."""
+    return zlib.crc32(text.encode()) % TURNS == turn % TURNS
+
+
+def scenarios_selected(kinds):
+    """The names of scenarios. kinds: {module: names of its scenarios}."""
+    level, turn, names = SELECTION["level"], SELECTION["turn"], list(SCENARIOS)
+    for kind, there in sorted(kinds.items()):
+        has_changed = f"tests/torture/{kind}.py" in SELECTION["changed"]
+        if level == "all" or has_changed or (level == "ci" and is_in_turn(kind, turn)):
+            names.append(there[turn // TURNS % len(there)])
+    return names
+
+
+def mutants_selected(level, turn, change):
+    """The names of mutants, and of those that would be too many."""
+    sys.path.insert(0, str(ROOT / "tests/mutants"))
+    from run import MUTANTS
+
+    able = [one for one in MUTANTS if level == "all" or not (one.waits or one.whole)]
+    of_change = [
+        one.name
+        for one in able
+        if (one.file in change.lines if level == "all" else change.is_of(one.file, one.old))
+    ]
+    others = [one.name for one in able if one.name not in of_change]
+    first = turn * MUTANTS_N["test"] % len(others)
+    wanted = of_change[: MUTANTS_N[level]]
+    if level != "all":
+        wanted += (others[first:] + others)[: MUTANTS_N[level] - len(wanted)]
+    return wanted, [name for name in of_change if name not in wanted]
+
+
+def select():
+    """The selection, as JSON has it."""
+    level = "all" if os.environ.get("ALL") else "ci" if os.environ.get("CI") == "true" else "test"
+    turn = int((git("rev-list", "--count", "HEAD") or "0").strip() or 0)
+    base, reach = base_find(os.environ.get("BASE", "")), Reach.read()
+    change = Change(base)
+    files = touched(change, reach) if base else sorted(reach.tests)
+    told = {"level": level, "turn": turn, "base": base, "changed": sorted(change.lines)}
+    told |= {"files": [], "left": []}
+    spent_s = 0
+    for file in files:
+        spent_s += reach.tests.get(file, 0)
+        told["left" if level == "test" and spent_s > TOUCHED_S else "files"].append(file)
+    told["mutants"], told["mutants_left"] = mutants_selected(level, turn, change)
+    return told
+
+
+def print_selection(told):
+    since = f"since {told['base'][:10]}" if told["base"] else "of an unknown history"
+    print(
+        f"test: the changes {since} are in {len(told['changed'])} files, and touch"
+        f" {len(told['files']) + len(told['left'])} files of tests that not every run has"
+    )
+    if told["level"] == "all":
+        print("test: all tests")
+    elif told["level"] == "ci":
+        print(f"test: and of the others a third, in turn {told['turn'] % TURNS + 1} of {TURNS}")
+    if told["left"]:
+        print(f"test: left to CI=true make test: {' '.join(told['left'])}")
+    if told["mutants_left"]:
+        print(f"test: left to make mutants: {len(told['mutants_left'])} of what has changed")
+
+
+if __name__ == "__main__":
+    selection = select()
+    Path(sys.argv[1]).write_text(json.dumps(selection, indent=1) + "\n", encoding="utf-8")
+    print_selection(selection)
