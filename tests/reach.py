@@ -41,9 +41,9 @@ FOLDERS = {
 }
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 COMMON = set(
-    """int char void size_t static const struct enum return else for while switch case break
-    continue default NULL sizeof int64_t uint64_t int32_t uint32_t include define ifdef ifndef endif extern
-    typedef unsigned long short inline common gateway worker keeper the and""".split()
+    "int char void size_t static const struct enum return else for while switch case break"
+    " continue default NULL sizeof int64_t uint64_t int32_t uint32_t include define ifdef ifndef"
+    " endif extern typedef unsigned long short inline common gateway worker keeper the and".split()
 )
 
 
@@ -228,13 +228,24 @@ class Tree:
         return found
 
     def naming(self, words, paths=None):
-        """The functions whose text has one of these words."""
+        """The functions whose text has one of these words, in these files."""
         return {
             (path, name)
             for path in (self.sources if paths is None else paths & set(self.sources))
             for name, there in self.sources[path].words()
             if there & words
         }
+
+    def using(self, words):
+        """The functions whose text has one of these names, or what stands beside it in a table;
+        where none has, all functions of the file of the table."""
+        found = self.naming(words)
+        for path, source in self.sources.items():
+            for number, line in enumerate(source.lines, 1):
+                if source.at(number) is None and words & set(WORD.findall(line)):
+                    concerned = of_c(self, path, [number])
+                    found |= concerned or {(path, name) for _, name in source.functions}
+        return found
 
 
 def words_of(lines):
@@ -258,10 +269,12 @@ def of_c(tree, path, lines):
 
 def queries_of(path, lines):
     """The names of the queries in a file that these lines are of."""
-    names, name, wanted = set(), None, set(lines)
+    names, name, before, wanted = set(), None, "", set(lines)
     for number, line in enumerate((ROOT / path).read_text("utf-8").splitlines(), 1):
-        if found := re.match(r"-- (\w+):", line):
+        found = re.match(r"-- ([a-z0-9_]+): ", line)
+        if found and not before:
             name = found[1]
+        before = line
         if number in wanted and name:
             names.add(name)
     return names
@@ -271,8 +284,8 @@ def calling(functions):
     """The queries, and the other functions in SQL, that call these, directly or by others."""
     texts = {}
     for path in (ROOT / "sql/query").glob("*.sql"):
-        for part in re.split(r"^(?=-- \w+:)", path.read_text("utf-8"), flags=re.M)[1:]:
-            texts["query", re.match(r"-- (\w+):", part)[1]] = part
+        for part in path.read_text("utf-8").split("\n\n")[1:]:
+            texts["query", re.match(r"-- ([a-z0-9_]+): ", part)[1]] = part
     for path in (ROOT / "sql/function").glob("*.sql"):
         texts["function", path.stem] = path.read_text("utf-8")
     found, todo = set(), set(functions)
@@ -322,13 +335,15 @@ class Change:
         if path in self.tree.sources:
             return of_c(self.tree, path, lines)
         if path.startswith("lua/"):
-            return self.tree.naming({f"lua_{Path(path).stem}"})
+            name = Path(path).stem
+            all_names = {f"lua_{one.stem}" for one in (ROOT / "lua").glob("*.lua")}
+            return self.tree.using(all_names if name == "prelude" else {f"lua_{name}"})
         names = ()
         if path.startswith("sql/query/"):
             names = queries_of(path, lines)
         elif path.startswith("sql/function/"):
             names = calling({Path(path).stem})
-        return self.tree.naming({f"sql_query_{name}" for name in names}) if names else set()
+        return self.tree.using({f"sql_query_{name}" for name in names}) if names else set()
 
     def is_of(self, path, text):
         """Whether the change is of the function in C that this text is in, or of its file, if that
