@@ -25,7 +25,7 @@ from stack import ROOT
 
 MAP = "tests/reach.txt"
 HEAD = """# Which files of tests reach which functions, of the tests that not every run has: see
-# tests/reach.py. Written by `make reach`. test NUMBER SECONDS FILE; FILE FUNCTION NUMBERS.
+# tests/reach.py. Written by `make reach`: test NUMBER SECONDS FILE; of NUMBERS FILE FUNCTION...
 """
 # The folder of tests that is for the files of a folder.
 FOLDERS = {
@@ -84,18 +84,20 @@ class Reach:
             elif first == "test":
                 numbers[int(rest[0])] = rest[2]
                 self.tests[rest[2]] = int(rest[1])
-            elif first != "#":
-                self.functions[first, rest[0]] = {numbers[one] for one in numbers_read(rest[1])}
+            elif first == "of":
+                files = {numbers[one] for one in numbers_read(rest[0])}
+                self.functions |= {(rest[1], name): files for name in rest[2:]}
         return self
 
     def write(self, commit):
         numbers = {file: number for number, file in enumerate(sorted(self.tests))}
         lines = [HEAD + f"commit {commit}"]
         lines += [f"test {number} {self.tests[file]} {file}" for file, number in numbers.items()]
-        lines += [
-            f"{file} {function} {numbers_text({numbers[one] for one in files})}"
-            for (file, function), files in sorted(self.functions.items())
-        ]
+        alike = {}
+        for (file, function), files in sorted(self.functions.items()):
+            key = file, numbers_text({numbers[one] for one in files})
+            alike.setdefault(key, []).append(function)
+        lines += [f"of {text} {file} {' '.join(names)}" for (file, text), names in alike.items()]
         (ROOT / MAP).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def keep(self, files):
@@ -172,7 +174,7 @@ class Source:
     def __init__(self, path):
         self.lines = (ROOT / path).read_text("utf-8", "replace").splitlines()
         self.begins, self.functions = [], []  # [line, …], [(last line, name), …]
-        self.cached = None
+        self.cached = self.cached_outside = None
         begun, name = None, None
         for number, line in enumerate(self.lines, 1):
             if line == "{" and begun:
@@ -203,6 +205,16 @@ class Source:
                 for begin, (end, name) in zip(self.begins, self.functions)
             ]
         return self.cached
+
+    def outside(self):
+        """(number, the words of the line), of each line outside of functions that has some."""
+        if self.cached_outside is None:
+            self.cached_outside = [
+                (number, words)
+                for number, line in enumerate(self.lines, 1)
+                if self.at(number) is None and (words := set(WORD.findall(line)))
+            ]
+        return self.cached_outside
 
 
 class Tree:
@@ -241,8 +253,8 @@ class Tree:
         where none has, all functions of the file of the table."""
         found = self.naming(words)
         for path, source in self.sources.items():
-            for number, line in enumerate(source.lines, 1):
-                if source.at(number) is None and words & set(WORD.findall(line)):
+            for number, there in source.outside():
+                if words & there:
                     concerned = of_c(self, path, [number])
                     found |= concerned or {(path, name) for _, name in source.functions}
         return found

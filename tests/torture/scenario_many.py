@@ -3,6 +3,8 @@ Faults while requests are spread over 300 coupons, so that messages carry many b
 transactions many coupons. `coupon-rush` checks P1 to P3 of each coupon, the audit all of them.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 from crowd import ENDS_S, rushes
 from faults import FAULTS
@@ -30,12 +32,18 @@ def accepted_n(rig, coupons):
     return sum(int(seq or 0) for seq in of_each(rig, coupons, "seq"))
 
 
+def coupons_close(rig, coupons):
+    """Each waits until the gateways know."""
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda coupon: rig.stack.ctl("close", coupon), coupons))
+
+
 def coupons_make(rig):
     """A third of them is sold out before all users have asked. They are closed at the end."""
     with psycopg.connect(rig.stack.env["DATABASE_ADMIN_URL"], autocommit=True) as pg:
         ids = [str(row[0]) for total, n in ((60, COUPONS // 3), (10**6, COUPONS - COUPONS // 3))
                for row in pg.execute(MAKE, (total, n))]  # fmt: skip
-    rig.on_end(lambda: [rig.stack.ctl("close", coupon) for coupon in ids])
+    rig.on_end(lambda: coupons_close(rig, ids))
     rig.wait(lambda: all(of_each(rig, ids, "run_id")), 60)
     return ids
 
