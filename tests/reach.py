@@ -18,6 +18,7 @@ for them as 1 divided by their number, and the files come in the order of the su
 import bisect
 import re
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 from stack import FOLDERS as OF_C
@@ -318,16 +319,23 @@ def importing(path):
     if Path(path).name == "conftest.py":
         return {str(one.relative_to(ROOT)) for one in (ROOT / path).parent.rglob("test_*.py")}
     found, todo = set(), [Path(path).stem]
-    texts = {
-        str(one.relative_to(ROOT)): one.read_text("utf-8") for one in (ROOT / "tests").rglob("*.py")
-    }
     while todo:
-        pattern = re.compile(rf"^\s*(?:from|import) {re.escape(todo.pop())}\b", re.M)
-        for file, text in texts.items():
-            if file not in found and pattern.search(text):
+        for file in importers().get(todo.pop(), ()):
+            if file not in found:
                 found.add(file)
                 todo.append(Path(file).stem)
     return {file for file in found if Path(file).name.startswith("test_")}
+
+
+@lru_cache(1)
+def importers():
+    """{module of tests: files that import it}."""
+    found = {}
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text("utf-8")
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.M):
+            found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return found
 
 
 class Change:

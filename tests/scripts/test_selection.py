@@ -135,7 +135,9 @@ class Repository:
 def repository(tmp_path, monkeypatch):
     monkeypatch.setattr(reach, "ROOT", tmp_path)
     monkeypatch.setattr(reach, "OF_C", ["gateway"])
-    return Repository(tmp_path)
+    reach.importers.cache_clear()
+    yield Repository(tmp_path)
+    reach.importers.cache_clear()
 
 
 def test_what_a_change_touches(repository):
