@@ -288,7 +288,9 @@ class Stack:
             check=False,
             timeout=900,
         )
-        assert result.returncode == 0, f"{self.SCRIPT} {shlex.join(arguments)}:\n{result.stdout}"
+        assert (
+            result.returncode == 0
+        ), f"{self.SCRIPT} {shlex.join(arguments)}: {result.returncode}\n{result.stdout}"
         return result.stdout
 
     @property

@@ -19,7 +19,8 @@ process_runs() {
 # be read: then it is looked at again.
 process_exists() {
 	local stat
-	[[ -n $PID ]] && { stat=$(<"/proc/$PID/stat"); } 2>/dev/null && [[ ${stat##*) } != [ZX]* ]]
+	# If the process ends between the opening and the reading, $(<FILE) would end the shell.
+	[[ -n $PID ]] && read -r stat 2>/dev/null <"/proc/$PID/stat" && [[ ${stat##*) } != [ZX]* ]]
 }
 
 names_known() {

@@ -220,3 +220,14 @@ def test_each_scenario_has_its_turn(monkeypatch):
     assert selection.scenarios_selected(kinds) == [*selection.SCENARIOS, "0_0"]
     monkeypatch.setattr(selection, "SELECTION", {"level": "all", "turn": 1, "changed": []})
     assert len(selection.scenarios_selected(kinds)) == len(selection.SCENARIOS) + len(kinds)
+
+
+def test_the_map_is_not_too_old(tree):
+    """Else `make reach` writes it anew: most of its functions exist, and most files of tests of
+    services are in it."""
+    known = Reach.read()
+    there = {(path, name) for path, source in tree.sources.items() for _, name in source.functions}
+    gone = set(known.functions) - there
+    assert len(gone) <= len(known.functions) / 10, f"make reach: gone are {sorted(gone)[:20]}"
+    files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests/e2e").glob("test_*.py")}
+    assert len(files - set(known.tests)) <= 40, f"make reach: {sorted(files - set(known.tests))}"
