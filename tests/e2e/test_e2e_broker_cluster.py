@@ -123,7 +123,7 @@ def test_one_of_two_nodes_is_killed(trial_make):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_leader_is_killed(trial):
     leader = trial.cluster.leader(QUEUE)
     leader.kill9()
@@ -145,7 +145,7 @@ def of_gateway(trial):
     return next(node for node in trial.cluster.nodes if host.endswith(f":{node.amqp}"))
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["leader", "of_gateway"])
 def test_a_node_is_frozen(trial, which):
     """Connections to it end by their heartbeats; new ones need nothing of it."""
@@ -158,7 +158,7 @@ def test_a_node_is_frozen(trial, which):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_minority(trial):
     """Two of three are gone, and the third one pauses: nothing is confirmed, and nothing lost."""
     gone = trial.cluster.nodes[:2]
@@ -176,7 +176,7 @@ def test_a_minority(trial):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_all_are_restarted_in_turn(trial):
     for node in trial.cluster.nodes:
         node.stop()
@@ -186,7 +186,7 @@ def test_all_are_restarted_in_turn(trial):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_node_is_wiped_and_joins_again(trial):
     wiped = trial.cluster.leader(QUEUE)
     other = next(node for node in trial.cluster.nodes if node is not wiped)
@@ -207,7 +207,7 @@ def test_a_node_is_wiped_and_joins_again(trial):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_node_becomes_a_cluster(trial_make):
     """Queues that were declared on one node have no other member until they grow. While it is down
     they are not empty, although RabbitMQ counts nothing in them."""
@@ -242,7 +242,7 @@ def test_a_node_becomes_a_cluster(trial_make):
     trial.judge()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_connections_are_spread(rough, cluster_make, gateway_make):
     """Each of many processes begins with another node."""
     cluster = cluster_make(3)
@@ -252,7 +252,7 @@ def test_connections_are_spread(rough, cluster_make, gateway_make):
     assert hosts == {f"127.0.0.1:{node.amqp}" for node in cluster.nodes}  # else one of 200 runs
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_management_api_does_not_answer(trial_make):
     """Nothing is known, which is told with a sentence and without the password."""
     trial = trial_make(1)

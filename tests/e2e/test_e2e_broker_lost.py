@@ -107,6 +107,7 @@ def all_issued(history):
 # Everything is lost
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("lose", [purge, deleted], ids=lambda lose: lose.__name__)
 def test_all_that_was_confirmed_is_lost(rough, history, lose):
     rough.stop("worker-1")

@@ -113,6 +113,7 @@ def test_the_checker_sees_a_lost_row(campaign, rough):
 # Workers
 
 
+@pytest.mark.always
 def test_a_worker_killed_between_commit_and_ack(
     campaign, rough, rough_pg, worker_make, proxy_to_rabbitmq
 ):
@@ -144,6 +145,7 @@ def test_a_worker_killed_between_commit_and_ack(
 # The gateway
 
 
+@pytest.mark.always
 def test_the_keeper_sends_what_a_killed_gateway_could_not(
     campaign, rough, rough_redis, gateway_make
 ):
@@ -334,6 +336,7 @@ def fence(pg):
     return pg.execute("SELECT fence FROM keeper").fetchone()[0]
 
 
+@pytest.mark.always
 @pytest.mark.parametrize("lost", ["killed", "frozen"])
 def test_one_keeper_at_a_time_and_another_takes_over(
     rough, rough_pg, rough_redis, worker_make, lost
@@ -394,6 +397,7 @@ def test_terms_changed_under_load(campaign, rough):
 # Last, because it removes every coupon from Redis
 
 
+@pytest.mark.always
 def test_a_wiped_redis_never_refills(campaign, rough, rough_pg, rough_redis):
     history = campaign(total=5, limit=1)
     with rough.client() as client:

@@ -292,6 +292,7 @@ def assert_recovered(world, coupons, users):
         assert pg.execute(flight).fetchone() == (0,)
 
 
+@pytest.mark.always
 def test_everything_comes_back(world):
     coupons = campaigns(world)
     in_flight(world, coupons[0], ["flight1", "flight2"])

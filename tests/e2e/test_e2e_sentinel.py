@@ -99,7 +99,7 @@ def audit_passes(group, *coupons):
     wait_until(passes, 60)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_master_again_without_a_restart(group, gateway_of):
     """First, second, first: the coupon is compared each time, though no process is another one."""
     coupon = group.stack.coupon_make(10_000)
@@ -120,7 +120,7 @@ def test_a_master_again_without_a_restart(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_two_masters(group, gateway_of):
     """The Sentinels lose the first one, and a gateway that only a minority of them reaches, which
     names it for ever, goes on with it: it has stopped before the second one opens."""
@@ -169,7 +169,7 @@ def test_two_masters(group, gateway_of):
     minority.end()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_worker_that_no_sentinel_reaches(group, gateway_of):
     """It reaches PostgreSQL, and the old master, whose keeper it was: that of the next master is
     alone."""
@@ -211,7 +211,7 @@ def issued_users(group, coupon):
         return {user for (user,) in pg.execute(query, (coupon,))}
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_accepted_waits_for_the_replica(group, gateway_of):
     coupon = group.stack.coupon_make(1_000_000)
     gateway = gateway_of(COUPON_REDIS_REPLICAS=1, COUPON_CALL_TIMEOUT_MS=1000)
@@ -244,7 +244,7 @@ def test_accepted_waits_for_the_replica(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_write_that_is_refused_covers_nothing(group, gateway_of):
     """WAIT returns all the same: for what was there before it."""
     coupon = group.stack.coupon_make(1_000_000)
@@ -263,7 +263,7 @@ def test_a_write_that_is_refused_covers_nothing(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
     """Master and gateway are lost at once: no accepted receive is."""
     coupon = group.stack.coupon_make(1_000_000)
@@ -285,7 +285,7 @@ def test_what_a_replica_has_is_not_lost_with_the_gateway(group, gateway_of):
     group.start(master)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_replica_without_the_tail_is_promoted(group, gateway_of):
     """RabbitMQ is away. What only the lost master had, the gateway writes to the next one, and may
     then be lost, too."""
@@ -319,7 +319,7 @@ def test_a_replica_without_the_tail_is_promoted(group, gateway_of):
     group.start(master)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp_path):
     """It gives the master another replication history, and connections stay: those of a gateway
     that is only asked for the coupon, too."""
@@ -337,7 +337,7 @@ def test_a_first_replica_without_sentinels(rough, rough_redis, gateway_make, tmp
                 wait_until(lambda: other.call("coupon", coupon=coupon)["code"] == 0, 60)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_replica_is_waited_for_once_it_has_what_was_answered(
     rough, rough_redis, gateway_make, tmp_path
 ):
@@ -394,7 +394,7 @@ def test_the_master_is_lost(group, gateway_of):
     group.start(master)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_replica_that_is_not_promoted_does_not_count(group, gateway_of):
     """Nor while the Sentinels cannot reach it."""
     coupon = group.stack.coupon_make(1_000_000)
@@ -419,7 +419,7 @@ def test_a_replica_that_is_not_promoted_does_not_count(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_processes_and_replicas(group, gateway_of):
     """Each process has its own connections, and follows."""
     coupon = group.stack.coupon_make(1_000_000)
@@ -449,7 +449,7 @@ def test_processes_and_replicas(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_the_sentinels_hang(group, gateway_of):
     """What they name is believed for as long as the lease lasts; then nothing is issued, and the
     gateway says so. They start anew, and it goes on."""
@@ -537,7 +537,7 @@ class Liar(threading.Thread):
         self.listener.close()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_garbage_of_a_minority_of_the_sentinels(group, gateway_of):
     coupon = group.stack.coupon_make(1_000_000)
     liars = [Liar(), Liar()]
@@ -558,7 +558,7 @@ def test_garbage_of_a_minority_of_the_sentinels(group, gateway_of):
     audit_passes(group, coupon)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_thousand_coupons_at_a_failover(group, gateway_of):
     with owner_open(group) as pg:
         made = pg.execute(
@@ -595,7 +595,7 @@ def test_a_thousand_coupons_at_a_failover(group, gateway_of):
     audit_passes(group, "--all")
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_what_an_old_master_has_freed(group, gateway_of):
     """It is marked in PostgreSQL, and the next master never got it: there the slot is still that of
     the rejected receive, until the keeper has compared the coupon."""

@@ -441,7 +441,7 @@ def test_redis_by_stunnel(tls_stack, tls_stores, gateway_make, worker_make, stun
         issues(tls_stack, gateway)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_sentinels(tls_stack, tls_stores, has_rediss, gateway_make, worker_make):
     """They and both servers are verified; of another authority none is asked."""
     if not has_rediss:
