@@ -31,7 +31,7 @@ def pytest_addoption(parser):
 
 
 def is_on_shared(item):
-    """Of a test of tests/e2e: the others use `rough`, or stacks of their own."""
+    """Whether a test of tests/e2e uses the shared stack, and not `rough` or one of its own."""
     return "stack" in item.fixturenames and "rough_stack" not in item.fixturenames
 
 

@@ -29,7 +29,7 @@ SCENARIOS = ("rabbitmq_killed", "gateway_killed")  # of the torture, in every ru
 
 
 def selection_read():
-    """That of the run that this process is a part of; without one, as `make test` has it."""
+    """The selection of the run that this process is a part of; without one, that of no change."""
     path = os.environ.get("SELECTION")
     if path:
         return json.loads(Path(path).read_text("utf-8"))

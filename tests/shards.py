@@ -133,7 +133,7 @@ ALWAYS_S = {
 
 
 def seconds_of(file):
-    """Of its tests that not every run has, by the map; else about."""
+    """The seconds of the tests of the file that not every run has: by the map, else about."""
     known = REACH.tests.get(str(file.relative_to(HERE.parent)))
     return SECONDS.get(file.name, (0, 0))[0] if known is None else known
 

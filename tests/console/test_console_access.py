@@ -1,4 +1,4 @@
-"""Who may come into the console, and what each role may do there: keys, sessions, approvals, and a
+"""Access to the console, and what each role may do there: keys, sessions, approvals, and a
 proxy that signs people in."""
 
 import json
@@ -91,7 +91,7 @@ def test_a_session_that_ends(stack, console, key_make, tmp_path):
 
 @pytest.mark.whole
 def test_which_buttons_each_role_has(stack, browser, key_make, dead_add):
-    """Who runs campaigns has their buttons, and none of what concerns the installation."""
+    """The role `campaign` has the buttons of campaigns, and none of the installation."""
     coupon = stack.coupon_make(5, name="Buttons")
     hook = stack.ctl("webhook", "create", "https://hooks.example/").split()[1]
     stack.ctl("webhook", "create", "https://hooks.example/own", "--coupon", coupon)

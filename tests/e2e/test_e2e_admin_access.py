@@ -1,5 +1,4 @@
-"""Who may do what with coupon-admin: roles, scopes, origins, sessions, and keys that are made and
-revoked."""
+"""Rights in coupon-admin: roles, scopes, origins, sessions, and keys that are made and revoked."""
 
 import json
 import re
