@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from reach import MAP, Reach  # noqa: E402
+from reach import MAP, Reach, git  # noqa: E402
 from shards import seconds_of  # noqa: E402
 
 FOLDERS = ("docs", "e2e", "power", "scripts", "sdk", "sql")
@@ -129,6 +129,7 @@ def main():
     reach = Reach.read()
     reach.keep(file for file in files if file not in wanted)
     lock, failed = threading.Lock(), []
+    commit = (git("rev-parse", "HEAD") or "").strip()
 
     def told(file, code, reached, seconds, count):
         with lock:
@@ -136,6 +137,7 @@ def main():
                 failed.append(file)
             if count:
                 reach.add(file, reached, seconds)
+                reach.write(commit)  # a run that is broken off keeps what it has
 
     todo = queue.Queue()
     for file in sorted(wanted, key=lambda file: -seconds_of(ROOT / file)):
@@ -145,10 +147,6 @@ def main():
         one.start()
     for one in workers:
         one.join()
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
-    reach.write(commit)
     print(f"reach: {len(reach.tests)} files of tests, {len(reach.functions)} functions: {MAP}")
     if failed:
         print(f"reach: FAILED: {' '.join(failed)}; the outputs are in {RUN.name}/")
