@@ -310,9 +310,10 @@ run_all() {
 		SEED=$((RANDOM * 32 + RANDOM % 32))
 	fi
 	export SEED
-	export TURN=$PWD/$OUT/turn SELECTION=$PWD/$OUT/selection.json
+	export TURN=$PWD/$OUT/turn
 	echo "test: SEED=$SEED; the output of each part: $OUT/*.out"
-	/usr/bin/python3 -B tests/selection.py "$SELECTION"
+	/usr/bin/python3 -B tests/selection.py "$OUT/selection.json"
+	export SELECTION=$PWD/$OUT/selection.json
 	turn=$(sed -n 's/^ "turn": \([0-9]*\),$/\1/p' "$SELECTION")
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"

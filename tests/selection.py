@@ -82,11 +82,11 @@ def select():
     files = touched(change, reach) if base else sorted(reach.tests)
     told = {"level": level, "turn": turn, "base": base, "changed": sorted(change.lines)}
     told |= {"files": [], "left": []}
-    spent_s = 0
+    left_s = TOUCHED_S.get(level, float("inf"))
     for file in files:
-        spent_s += reach.tests.get(file, 0)
-        is_left = level != "all" and spent_s > TOUCHED_S[level]
-        told["left" if is_left else "files"].append(file)
+        is_in = reach.tests.get(file, 0) <= left_s
+        left_s -= reach.tests.get(file, 0) if is_in else 0
+        told["files" if is_in else "left"].append(file)
     told["mutants"], told["mutants_left"] = mutants_selected(level, turn, change)
     return told
 
