@@ -7,7 +7,7 @@
 #   SEED=n                         of the inputs of randomized tests; which tests run is not random
 #   ALL=1 CI=true BASE=COMMIT      which tests of services run: see tests/selection.py
 #   WITH_ZOOKEEPER=1               locks in ZooKeeper too, in a build of its own
-#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=4 TEST_LIMIT_S=300 (for one program)
+#   TEST_RUN_DIR=.run-test TEST_PORT_BASE=17400 TEST_SHARDS=3 TEST_LIMIT_S=300 (for one program)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +20,7 @@ export PORT_BASE=${TEST_PORT_BASE:-17400}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:die_after_fork=0}
-readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-4}
+readonly LIMIT_S=${TEST_LIMIT_S:-300} SHARDS=${TEST_SHARDS:-3}
 readonly PORTS_EACH=1000  # of a shard: its stack, and those that its tests make
 readonly END_S=60        # from an interrupt until the remaining processes are killed
 readonly OUT=$BUILD_DIR/test

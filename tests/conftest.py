@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from selection import SELECTION, is_in_turn
+from selection import is_selected
 from skips import reason
 from stack import PLAIN, PORT_BASE, ROOT, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
 
@@ -43,24 +43,23 @@ def is_rest(item):
     )
 
 
-def is_selected(item, stack):
-    """See selection.py. REST=1 chooses only what not every run has; without a selection, for
-    instance of one file, all is chosen but what is marked `whole`."""
+def is_chosen(item, stack):
+    """See selection.py. REST=1 chooses only what neither every run has nor the shared stack;
+    without --stack, for instance of one file, all is chosen but what is marked `whole`."""
     is_whole = bool(item.get_closest_marker("whole"))
-    is_always = not is_rest(item) or item.get_closest_marker("always")
+    is_always = bool(item.get_closest_marker("always"))
+    is_shared = not is_rest(item)
     if item.get_closest_marker("unchosen"):
         return False
     if os.environ.get("REST"):
-        return is_whole or not is_always
+        return is_whole or not (is_always or is_shared)
     if os.environ.get("ALL"):
         return True
     if is_whole:
         return False
-    if is_always or not stack:
+    if is_always or not stack or (is_shared and item.path.parent.name not in ("e2e", "sql")):
         return True
-    return str(item.path.relative_to(ROOT)) in SELECTION["files"] or (
-        SELECTION["level"] == "ci" and is_in_turn(item.nodeid, SELECTION["turn"])
-    )
+    return is_selected(str(item.path.relative_to(ROOT)), item.nodeid, is_shared)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -73,8 +72,8 @@ def pytest_collection_modifyitems(config, items):
         )
 
     items[:] = [item for item in items if not is_elsewhere(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item, stack)])
-    items[:] = [item for item in items if is_selected(item, stack)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item, stack)])
+    items[:] = [item for item in items if is_chosen(item, stack)]
 
 
 def pytest_deselected(items):

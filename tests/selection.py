@@ -1,11 +1,10 @@
-"""What a run of `make test` selects, of the tests that not every run has: those of tests/e2e on
-another stack than the shared one, and those that take long. The same commit, with the same changes
-beside it, always selects the same.
+"""What a run of `make test` selects of the tests of services: those of tests/e2e and tests/sql, and
+all that take long. The same commit, with the same changes beside it, always selects the same.
 
-    make test             those marked `always`, and the files that the change touches (reach.py),
-                          the likeliest first, up to a number of seconds
-    CI=true make test     the same with more seconds, and a third of the rest in turn: the number of
-                          commits modulo 3
+    make test             those marked `always`; the files that the change touches (reach.py), the
+                          likeliest first, up to a number of seconds; and some of the others in
+                          turn, by the number of commits
+    CI=true make test     the same with more of each
     make test ALL=1       all
 
 Of the torture and of the mutants there are always some: those of what has changed, and others in
@@ -22,9 +21,11 @@ from pathlib import Path
 from reach import Change, Reach, base_find, git, touched
 from stack import ROOT
 
-TURNS = 3
-TOUCHED_S = {"test": 240, "ci": 1500}  # of the files that a change touches
-MUTANTS_N = {"test": 2, "ci": 8, "all": 40}
+TOUCHED_S = {"test": 120, "ci": 240}  # of the files that a change touches
+# Each of so many runs has another part of the tests on the shared stack, and of the rest.
+TURNS = {"test": {"shared": 8, "rest": 24}, "ci": {"shared": 6, "rest": 12}}
+SCENARIO_TURNS = 12
+MUTANTS_N = {"test": 2, "ci": 3, "all": 40}
 SCENARIOS = ("rabbitmq_killed", "gateway_killed")  # of the torture, in every run
 
 
@@ -39,9 +40,17 @@ def selection_read():
 SELECTION = selection_read()
 
 
-def is_in_turn(text, turn):
-    """Whether it is the turn of what has this name."""
-    return zlib.crc32(text.encode()) % TURNS == turn % TURNS
+def is_in_turn(text, turn, turns):
+    """Whether it is the turn of what has this name, of so many turns."""
+    return zlib.crc32(text.encode()) % turns == turn % turns
+
+
+def is_selected(file, nodeid, is_shared):
+    """Whether this run has a test of services that is not marked `always`."""
+    if SELECTION["level"] == "all" or file in SELECTION["files"]:
+        return True
+    turns = TURNS[SELECTION["level"]]["shared" if is_shared else "rest"]
+    return is_in_turn(nodeid, SELECTION["turn"], turns)
 
 
 def scenarios_selected(kinds):
@@ -49,8 +58,9 @@ def scenarios_selected(kinds):
     level, turn, names = SELECTION["level"], SELECTION["turn"], list(SCENARIOS)
     for kind, there in sorted(kinds.items()):
         has_changed = f"tests/torture/{kind}.py" in SELECTION["changed"]
-        if level == "all" or has_changed or (level == "ci" and is_in_turn(kind, turn)):
-            names.append(there[turn // TURNS % len(there)])
+        in_turn = level == "ci" and is_in_turn(kind, turn, SCENARIO_TURNS)
+        if level == "all" or has_changed or in_turn:
+            names.append(there[turn // SCENARIO_TURNS % len(there)])
     return names
 
 
@@ -99,8 +109,9 @@ def print_selection(told):
     )
     if told["level"] == "all":
         print("test: all tests")
-    elif told["level"] == "ci":
-        print(f"test: and of the others a third, in turn {told['turn'] % TURNS + 1} of {TURNS}")
+    else:
+        turns = TURNS[told["level"]]
+        print(f"test: of the others, a {turns['shared']}th or {turns['rest']}th in turn")
     if told["left"]:
         print(f"test: left to a longer run: {' '.join(told['left'])}")
     if told["mutants_left"]:

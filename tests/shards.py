@@ -1,7 +1,7 @@
 """Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
 one of COUNT shards.
 
-A shard starts one stack: the first half of them that which tests may break, `rough`, for tests of
+A shard starts one stack: the first third of them that which tests may break, `rough`, for tests of
 tests/e2e that use it or stacks of their own; the others the shared one, for all other tests. The
 longest files are assigned first, each to the shard with the least work so far. tests/torture is not
 among them.
@@ -149,22 +149,24 @@ def assign(shards, files, seconds):
 def shards(count):
     """[(stack, files), …]"""
     rest_s = {file: seconds_of(file) for file in HERE.glob("*/test_*.py")}
+    turns = TURNS.get(SELECTION["level"], {"shared": 1, "rest": 1})
 
     def on_rough(file):
-        """Seconds of what the run has selected; a third in turn is about a third of the time."""
+        """Seconds of what the run has selected; a part in turn takes about its share of them."""
         is_whole = str(file.relative_to(HERE.parent)) in SELECTION["files"]
-        share = 1 if is_whole else {"all": 1, "ci": 1 / TURNS, "test": 0}[SELECTION["level"]]
+        share = 1 if is_whole else 1 / turns["rest"]
         return max(rest_s[file] * share, ALWAYS_S.get(file.name, 0))
 
     def on_shared(file):
         rest = 0 if file.parent.name == "e2e" else on_rough(file)
-        return rest + SECONDS.get(file.name, (0, OTHERS_S))[1]
+        share = 1 / turns["shared"] if file.parent.name in ("e2e", "sql") else 1
+        return rest + SECONDS.get(file.name, (0, OTHERS_S))[1] * share
 
     files = [file for file in rest_s if file.parent.name != "torture"]
     if count == 1:
         return [("both", files)]
     works = [[0, []] for _ in range(count)]
-    rough, shared = works[: count // 2], works[count // 2 :]
+    rough, shared = works[: count // 3 or 1], works[count // 3 or 1 :]
     assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
     assign(shared, files, on_shared)
     return [("rough" if work in rough else "shared", work[1]) for work in works]

@@ -195,7 +195,7 @@ def test_the_same_tree_selects_the_same(tmp_path):
     first, _ = selected(tmp_path / "a", BASE="HEAD")
     assert selected(tmp_path / "b", BASE="HEAD")[0] == first
     assert first["level"] == "test" and len(first["mutants"]) == selection.MUTANTS_N["test"]
-    whole, told = selected(tmp_path / "c", CI="true")
+    whole, told = selected(tmp_path / "c", BASE="HEAD", CI="true")
     assert whole["level"] == "ci" and "in turn" in told
     assert set(first["files"]) <= set(whole["files"])
     assert selected(tmp_path / "d", ALL="1")[0]["level"] == "all"
@@ -203,7 +203,9 @@ def test_the_same_tree_selects_the_same(tmp_path):
 
 def test_each_test_has_its_turn():
     names = [f"tests/e2e/test_x.py::test_{number}" for number in range(300)]
-    shares = [{name for name in names if selection.is_in_turn(name, turn)} for turn in range(7, 10)]
+    shares = [
+        {name for name in names if selection.is_in_turn(name, turn, 3)} for turn in range(7, 10)
+    ]
     assert set().union(*shares) == set(names) and sum(map(len, shares)) == len(names)
     assert min(map(len, shares)) > 60
 
@@ -211,7 +213,7 @@ def test_each_test_has_its_turn():
 def test_each_scenario_has_its_turn(monkeypatch):
     kinds = {f"scenario_{kind}": [f"{kind}_{n}" for n in range(kind + 1)] for kind in range(5)}
     seen = set()
-    for turn in range(60):
+    for turn in range(60 * selection.SCENARIO_TURNS):
         monkeypatch.setattr(selection, "SELECTION", {"level": "ci", "turn": turn, "changed": []})
         seen |= set(selection.scenarios_selected(kinds))
     assert seen >= {name for names in kinds.values() for name in names}
