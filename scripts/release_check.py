@@ -188,6 +188,7 @@ def main():
         sys.exit(f"release-check: no item {words[0]}; there are: {' '.join(i.name for i in ITEMS)}")
     RECORDS.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))  # also where a shell has it ignored
     if not os.environ.get("LIST"):
         if git("status", "--porcelain"):
             sys.exit("release-check: there are changes: commit first, since a record has a commit")

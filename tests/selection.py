@@ -21,7 +21,7 @@ from pathlib import Path
 from reach import Change, Reach, base_find, git, touched
 from stack import ROOT
 
-TOUCHED_S = {"test": 120, "ci": 240}  # of the files that a change touches
+TOUCHED_S = {"test": 60, "ci": 120}  # of the files that a change touches
 # Each of so many runs has another part of the tests on the shared stack, and of the rest.
 TURNS = {"test": {"shared": 8, "rest": 24}, "ci": {"shared": 6, "rest": 12}}
 SCENARIO_TURNS = 12

@@ -98,6 +98,10 @@ class Disk:
 
     def unmount(self):
         def is_unmounted():
+            # A child that the process has made since its tree was read, for instance.
+            for pid in processes_in(self.path):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             subprocess.run(["umount", self.path], stderr=subprocess.DEVNULL, check=False)
             return not os.path.ismount(self.path)
 
@@ -159,6 +163,16 @@ class Machine:
             self.disk.close()
         self.folder.rmdir()
         self.before.rename(self.folder)
+
+
+def processes_in(folder):
+    """The processes whose working directory is there."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path(os.readlink(f"/proc/{entry}/cwd")).is_relative_to(folder):
+                found.append(int(entry))
+    return found
 
 
 def power_cut(machines, chance, at=0, also=lambda: None):
