@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make reach: which functions the tests reach that not every run has, for tests/reach.txt.
+"""make reach: which functions are reached by tests that are long, or not on the shared stack, for
+tests/reach.txt.
 
 Each file that has such tests runs alone, on a build for gcov and a stack of its own, and of its
 tests only these. A process writes its counts when it ends, also by SIGTERM; what it has done before

@@ -202,12 +202,13 @@ part_sanitized() {
 	programs_run "$BUILD_DIR" sim
 }
 
-# part_pytest NUMBER: one of the shards under TLS, another with each commit, unless TLS= says which.
+# part_pytest NUMBER: one of the shards under TLS, unless TLS= says which. It changes when all tests
+# have had their turn (tests/selection.py), so that none has it only with TLS, or only without.
 part_pytest() {
 	local chosen
 	mapfile -t chosen < <(/usr/bin/python3 -B tests/shards.py "$1" "$SHARDS")
 	local tls=${TLS:-no}
-	[[ -n ${TLS:-} || $((turn % SHARDS + 1)) -ne $1 ]] || tls=yes
+	[[ -n ${TLS:-} || $((turn / 24 % SHARDS + 1)) -ne $1 ]] || tls=yes
 	TLS=$tls RUN_DIR=$RUN_DIR-$1 PORT_BASE=$((PORT_BASE + PORTS_EACH * ($1 - 1))) \
 		pytest_run "pytest-$1" "${chosen[@]}"
 }

@@ -1,6 +1,7 @@
-"""Which tests a change touches, of those that not every run has.
+"""Which files of tests a change touches.
 
-tests/reach.txt has the functions in C that each file of tests reaches; `make reach` writes it. A
+tests/reach.txt has the functions in C that each file reaches with its tests that are long, or not
+on the shared stack; `make reach` writes it. Other files have no such tests and are not in it. A
 change is looked up function by function, since most files reach most of the gateway and the worker:
 
     in a function in C          the function
@@ -10,7 +11,9 @@ change is looked up function by function, since most files reach most of the gat
     a function in SQL           those that name a query which calls it, also by other functions
     a file of tests             the file
     a module of tests           the files that import it
-    anything else, or unknown   the files in the folder of tests that is for its folder
+    a function that no test of  the other functions of its file
+    the map reaches
+    anything else               the files in the folder of tests that is for its folder, if any
 
 The fewer files reach a function, the likelier each notices what changed in it: a function counts
 for them as 1 divided by their number, and the files come in the order of the sum."""
@@ -18,6 +21,7 @@ for them as 1 divided by their number, and the files come in the order of the su
 import bisect
 import re
 import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,8 +29,10 @@ from stack import FOLDERS as OF_C
 from stack import ROOT
 
 MAP = "tests/reach.txt"
-HEAD = """# Which files of tests reach which functions, of the tests that not every run has: see
-# tests/reach.py. Written by `make reach`: test NUMBER SECONDS FILE; of NUMBERS FILE FUNCTION...
+HEAD = """\
+# Which files of tests reach which functions, with tests that are long or not on the shared
+# stack: see tests/reach.py. Written by `make reach`. test NUMBER SECONDS FILE; of NUMBERS FILE
+# FUNCTION...
 """
 # The folder of tests that is for the files of a folder.
 FOLDERS = {
@@ -71,7 +77,7 @@ class Reach:
     """tests: {file: seconds}; functions: {(file, function): files of tests}."""
 
     def __init__(self):
-        self.commit, self.tests, self.functions = "", {}, {}
+        self.tests, self.functions = {}, {}
 
     @classmethod
     def read(cls):
@@ -80,9 +86,7 @@ class Reach:
         path = ROOT / MAP
         for line in path.read_text("utf-8").splitlines() if path.exists() else ():
             first, *rest = line.split()
-            if first == "commit":
-                self.commit = rest[0]
-            elif first == "test":
+            if first == "test":
                 numbers[int(rest[0])] = rest[2]
                 self.tests[rest[2]] = int(rest[1])
             elif first == "of":
@@ -137,7 +141,8 @@ def base_find(given=""):
     that is HEAD, the last commit that is at least a day older than HEAD. None: there is no history,
     or not enough of it."""
     if given:
-        return (git("rev-parse", "--verify", f"{given}^{{commit}}") or "").strip() or None
+        found = git("rev-parse", "--verify", f"{given}^{{commit}}")
+        return found.strip() if found else sys.exit(f'BASE is "{given}": allowed is a commit')
     head = (git("rev-parse", "HEAD") or "").strip()
     merge_base = (git("merge-base", "origin/main", "HEAD") or "").strip()
     if merge_base and merge_base != head:
@@ -341,13 +346,12 @@ def importers():
 class Change:
     """What differs from a commit. base=None: nothing is known of it.
 
-    lines: {file: lines}; functions: those in C, as (file, function)."""
+    lines: {file: lines}; of_file: {file: functions in C}, as (file, function)."""
 
     def __init__(self, base):
         self.tree = Tree()
         self.lines = lines_changed(base) if base else {}
         self.of_file = {path: self._functions(path, lines) for path, lines in self.lines.items()}
-        self.functions = set().union(*self.of_file.values())
 
     def _functions(self, path, lines):
         if not (ROOT / path).exists():
@@ -376,13 +380,14 @@ class Change:
 
 
 def touched(change, reach):
-    """The files of tests that not every run has, in the order of what they reach of the change."""
+    """The files of tests, in the order of what they reach of the change."""
     weights, added = {}, set()
 
     def count(files):
         for file in files:
             weights[file] = weights.get(file, 0) + 1 / len(files)
 
+    known, functions = set(reach.functions), set()
     for path in change.lines:
         is_of_tests = path.startswith("tests/") and path.endswith(".py")
         if is_of_tests and (ROOT / path).exists() and Path(path).name.startswith("test_"):
@@ -390,13 +395,17 @@ def touched(change, reach):
             added.add(path)  # a new one is not in the map yet
         elif is_of_tests:
             count(importing(path))
-        elif not change.of_file[path] & set(reach.functions):
+        elif change.of_file[path] & known:
+            functions |= change.of_file[path] & known
+        elif path in change.tree.sources:
+            functions |= {one for one in known if one[0] == path}
+        else:
             for folder, tests in FOLDERS.items():
                 if path.startswith(folder):
                     names = (ROOT / tests).glob("test_*.py")
                     count({str(one.relative_to(ROOT)) for one in names})
                     break
-    for function in sorted(change.functions & set(reach.functions)):
+    for function in sorted(functions):
         count(reach.functions[function])
-    known = set(weights) & (set(reach.tests) | added)
-    return sorted(known, key=lambda file: (-weights[file], file))
+    there = set(weights) & (set(reach.tests) | added)
+    return sorted(there, key=lambda file: (-weights[file], file))

@@ -45,6 +45,14 @@ def is_in_turn(text, turn, turns):
     return zlib.crc32(text.encode()) % turns == turn % turns
 
 
+def of_turn(things, count, turn=None):
+    """So many of a list, those in turn; all of them with ALL=1."""
+    if os.environ.get("ALL"):
+        return list(things)
+    first = (SELECTION["turn"] if turn is None else turn) * count % len(things)
+    return (things[first:] + things)[:count]
+
+
 def is_selected(file, nodeid, is_shared):
     """Whether this run has a test of services that is not marked `always`."""
     if SELECTION["level"] == "all" or file in SELECTION["files"]:
@@ -76,10 +84,9 @@ def mutants_selected(level, turn, change):
         if (one.file in change.lines if level == "all" else change.is_of(one.file, one.old))
     ]
     others = [one.name for one in able if one.name not in of_change]
-    first = turn * MUTANTS_N["test"] % len(others)
     wanted = of_change[: MUTANTS_N[level]]
-    if level != "all":
-        wanted += (others[first:] + others)[: MUTANTS_N[level] - len(wanted)]
+    if level != "all" and len(wanted) < MUTANTS_N[level]:
+        wanted += of_turn(others, MUTANTS_N[level] - len(wanted), turn)
     return wanted, [name for name in of_change if name not in wanted]
 
 
@@ -105,13 +112,16 @@ def print_selection(told):
     since = f"since {told['base'][:10]}" if told["base"] else "of an unknown history"
     print(
         f"test: the changes {since} are in {len(told['changed'])} files, and touch"
-        f" {len(told['files']) + len(told['left'])} files of tests that not every run has"
+        f" {len(told['files']) + len(told['left'])} files of tests"
     )
     if told["level"] == "all":
         print("test: all tests")
     else:
         turns = TURNS[told["level"]]
-        print(f"test: of the others, a {turns['shared']}th or {turns['rest']}th in turn")
+        print(
+            f"test: of the others, one of {turns['shared']} parts on the shared stack,"
+            f" and one of {turns['rest']} of the rest"
+        )
     if told["left"]:
         print(f"test: left to a longer run: {' '.join(told['left'])}")
     if told["mutants_left"]:

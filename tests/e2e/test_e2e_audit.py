@@ -1,8 +1,6 @@
 """couponctl audit under load: finds every planted error exactly; receives in flight are no
 errors."""
 
-import os
-import random
 import time
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from audit_ground import GRACE_S, STEADY_S, audit, check_told, wrong, wrong_decided
 from audit_plants import ANYWHERE, OF_ANY_LIMIT
 from history import History
-from seed import SEED
+from selection import of_turn
 from stack import wait_until
 
 
@@ -30,8 +28,7 @@ def old_enough(ground):
 
 
 UNDER_LOAD = [(2, plant) for plant in ANYWHERE] + [(1, plant) for plant in OF_ANY_LIMIT]
-if not os.environ.get("AUDIT_ALL"):  # some seconds each: a few of them, others by SEED=n
-    UNDER_LOAD = random.Random(SEED).sample(UNDER_LOAD, 4)
+UNDER_LOAD = of_turn(UNDER_LOAD, 4)  # some seconds each
 
 
 def found_under_load(stack, ground, plant):

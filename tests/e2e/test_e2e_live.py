@@ -13,13 +13,6 @@ from admin_client import API, Admin, known, key_id, ok, problem
 
 
 @pytest.fixture(scope="module")
-def admin(stack):
-    one = Admin(stack)
-    yield one
-    one.end()
-
-
-@pytest.fixture(scope="module")
 def monitor(stack, admin):
     return known(admin, stack.ctl("key", "create", "--name", "test", "--role", "monitor"))
 

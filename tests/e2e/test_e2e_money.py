@@ -7,7 +7,7 @@ import re
 import uuid
 
 import pytest
-from admin_client import Admin, known, ok, problem
+from admin_client import ok, problem
 
 from stack import wait_until
 
@@ -28,13 +28,6 @@ OPTIONS = {
     ("budget edit", "amount"),
     *((f"receive {action}", "amount") for action in ORDERS),
 }
-
-
-@pytest.fixture(scope="module")
-def api(stack):
-    admin = Admin(stack)
-    yield known(admin, stack.ctl("key", "create", "--name", "test", "--role", "admin"))
-    admin.end()
 
 
 def options_of(terms):

@@ -98,7 +98,7 @@ class Disk:
 
     def unmount(self):
         def is_unmounted():
-            # A child that the process has made since its tree was read, for instance.
+            # A child that the process has made since its tree was read may wait for good.
             for pid in processes_in(self.path):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

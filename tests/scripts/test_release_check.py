@@ -14,9 +14,9 @@ from stack import ROOT, process_gone, wait_until
 
 ITEMS = """
 ITEMS = (
-    Item("tests", 1, "echo run >>{log}/tests; [ ! -e {log}/bad ] && echo 3 passed, 0 failed"),
-    Item("figures", 1, "echo run >>{log}/figures", (":/bench",)),
-    Item("long", 1, "echo $$ >{log}/pid; echo $SEED >{log}/seed; [ -e {log}/go ] || sleep 600"),
+    Item("tests", "echo run >>{log}/tests; [ ! -e {log}/bad ] && echo 3 passed, 0 failed"),
+    Item("figures", "echo run >>{log}/figures", (":/bench",)),
+    Item("long", "echo $$ >{log}/pid; echo $SEED >{log}/seed; [ -e {log}/go ] || sleep 600"),
 )
 """
 
@@ -134,15 +134,46 @@ def test_it_goes_on_where_it_was(check, number):
 def test_what_is_refused(check):
     (check.tree / "docs/new").touch()
     status, output = ended(check())
-    assert status == 1 and "commit first" in output and times(check, "tests") == 0
+    assert status == 1 and "commit your changes first" in output and times(check, "tests") == 0
+    (check.tree / "docs/new").unlink()
     status, output = ended(check(ONLY="bogus"))
     assert status == 1 and "no item bogus; there are: tests figures long" in output
 
 
-def test_each_command_is_a_target():
+@pytest.fixture
+def items():
     sys.path.append(str(ROOT / "scripts"))
-    from release_check import ITEMS as items
+    from release_check import ITEMS as found
 
+    return found
+
+
+def test_what_each_item_covers(items):
+    covers = {item.name: item.covers for item in items}
+    for name, path, is_covered in (
+        ("all", "docs/about/testing.md", True),
+        ("tls", "docs/about/testing.md", False),
+        ("tls", "gateway/main.c", True),
+        ("tls", "tests/stack.py", True),
+        ("tls", "bench/bench.py", False),
+        ("bench", "bench/bench.py", True),
+        ("bench", "worker/main.c", True),
+        ("alerts", "deploy/haproxy.cfg", True),
+        ("compose", "deploy/haproxy.cfg", True),
+        ("compose", "docker-compose.yml", True),
+        ("console", "deploy/haproxy.cfg", False),
+        ("kubernetes", "gateway/main.c", False),
+        ("torture-1", "lua/issue.lua", True),
+    ):
+        assert (ROOT / path).exists(), path
+        told = subprocess.run(
+            ["git", "ls-files", "--cached", "--", *covers[name]], cwd=ROOT, check=True,
+            stdout=subprocess.PIPE, text=True,
+        ).stdout  # fmt: skip
+        assert (path in told.splitlines()) == is_covered, (name, path)
+
+
+def test_each_command_is_a_target(items):
     makefiles = [ROOT / "Makefile", *Path(ROOT / "scripts").glob("*.mk")]
     targets = set(re.findall(r"^([a-z-]+):.*##", "\n".join(map(Path.read_text, makefiles)), re.M))
     for item in items:
@@ -163,3 +194,39 @@ def test_each_command_is_a_target():
                     "WITH_ZOOKEEPER",
                 ), item
                 assert name != "TESTS" or (ROOT / value).exists(), item
+
+
+def long_begins(check):
+    child = check(ONLY="long")
+    wait_until(lambda: (check.log / "pid").exists() and (check.log / "pid").read_text())
+    return child
+
+
+def test_one_at_a_time(check):
+    child = long_begins(check)
+    status, output = ended(check())
+    assert status == 1 and "another one runs" in output and times(check, "tests") == 0
+    child.terminate()
+    assert ended(child)[0] == 143
+
+
+def test_a_tree_that_changes_meanwhile(check):
+    child = long_begins(check)
+    commit(check.tree, "scripts/a", "2")
+    pid = int((check.log / "pid").read_text())
+    subprocess.run(["pkill", "-P", str(pid)], check=True)
+    status, output = ended(child)
+    assert status == 1 and "no record of long: the tree has changed while it ran" in output
+    assert not (check.tree / ".run-release/long.json").exists()
+
+
+def test_settings_are_for_this_command_alone(check):
+    (check.log / "go").touch()
+    program = check.tree / "scripts/release_check.py"
+    program.write_text(
+        program.read_text().replace("echo 3 passed", "echo ${ALL-} ${CI-} ${TESTS-}3 passed"),
+        "utf-8",
+    )
+    commit(check.tree, "scripts/a", "2")
+    assert ended(check(ONLY="tests", ALL="1", CI="true", TESTS="x"))[0] == 0
+    assert (check.tree / ".run-release/tests.out").read_text() == "3 passed, 0 failed\n"

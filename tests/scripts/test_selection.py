@@ -147,6 +147,8 @@ def test_what_a_change_touches(repository):
     assert repository.touched(repository.first) == ["test_all", "test_two"]
     repository.write("gateway/a.c", text.replace("1", "2"))
     assert repository.touched(repository.first) == ["test_all", "test_one", "test_two"]
+    repository.write("gateway/a.c", text + "\nint three(void)\n{\n}\n")
+    assert repository.touched(repository.first) == ["test_all", "test_one", "test_two"]
     repository.write("gateway/a.c", text)
     repository.write("sdk/client.go", "package x\n")
     assert repository.touched(repository.first) == ["test_client"]
@@ -164,7 +166,8 @@ def test_what_a_run_compares_with(repository):
     last = repository.commit(days=1)
     assert reach.base_find() == second
     assert reach.base_find(repository.first) == repository.first
-    assert reach.base_find("no-such") is None
+    with pytest.raises(SystemExit, match='BASE is "no-such": allowed is a commit'):
+        reach.base_find("no-such")
     repository.git("update-ref", "refs/remotes/origin/main", repository.first)
     assert reach.base_find() == repository.first
     repository.git("update-ref", "refs/remotes/origin/main", last)
@@ -192,11 +195,11 @@ def selected(path, **env):
 
 
 def test_the_same_tree_selects_the_same(tmp_path):
-    first, _ = selected(tmp_path / "a", BASE="HEAD")
-    assert selected(tmp_path / "b", BASE="HEAD")[0] == first
+    first, _ = selected(tmp_path / "a")
+    assert selected(tmp_path / "b")[0] == first
     assert first["level"] == "test" and len(first["mutants"]) == selection.MUTANTS_N["test"]
-    whole, told = selected(tmp_path / "c", BASE="HEAD", CI="true")
-    assert whole["level"] == "ci" and "in turn" in told
+    whole, told = selected(tmp_path / "c", CI="true")
+    assert whole["level"] == "ci" and "of the others, one of 6 parts" in told
     assert selected(tmp_path / "d", ALL="1")[0]["level"] == "all"
 
 
@@ -207,6 +210,15 @@ def test_each_test_has_its_turn():
     ]
     assert set().union(*shares) == set(names) and sum(map(len, shares)) == len(names)
     assert min(map(len, shares)) > 60
+
+
+def test_each_of_a_list_has_its_turn(monkeypatch):
+    monkeypatch.delenv("ALL", raising=False)
+    seen = [one for turn in range(4) for one in selection.of_turn(list("abcdefgh"), 2, turn)]
+    assert seen == list("abcdefgh") and selection.of_turn(list("abcdefgh"), 2, 4) == ["a", "b"]
+    assert selection.of_turn(list("abc"), 2, 1) == ["c", "a"]
+    monkeypatch.setenv("ALL", "1")
+    assert selection.of_turn(list("abc"), 2, 1) == list("abc")
 
 
 def test_each_scenario_has_its_turn(monkeypatch):
