@@ -46,8 +46,6 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE])
 	return out;
 }
 
-#define RFC3339_LAST_MS 253402300799999 /* 9999-12-31T23:59:59.999Z: a year has four digits */
-
 int rfc3339_parse(const char *text, int64_t *wall_ms)
 {
 	/* strptime() also takes numbers with fewer digits, with signs and after spaces. */

@@ -16,6 +16,7 @@ int64_t clock_wall_ms(void);      /* milliseconds since 1970-01-01T00:00:00Z */
  * Writes `wall_ms` as RFC 3339 in UTC with milliseconds: 2026-11-21T12:00:00.000Z. Returns `out`.
  */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
+#define RFC3339_LAST_MS 253402300799999 /* 9999-12-31T23:59:59.999Z: a year has four digits */
 /*
  * Reads one, also as 2026-11-21 13:00:00.250+01:00. Digits beyond milliseconds are cut off, a leap
  * second is read as the following second. The offset is required: a time without one is ambiguous.

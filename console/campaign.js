@@ -7,7 +7,7 @@ import { csv_line, csv_save } from "./csv.js";
 import { action, ask, busy, focus_keep, operator_action, warned } from "./dialog.js";
 import { distribute_ask } from "./distribute.js";
 import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
-import { number_read, plural, say, show, table, tall, terms, time, utc, zone } from "./dom.js";
+import { number_read, plural, say, show, table, tall, terms, time, utc, zoned } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
 import { hook_cards, webhooks_cards } from "./webhooks.js";
@@ -92,6 +92,8 @@ const TERMS = {
     metadata: "Data for the shop",
     void_returns: "Return voided coupons to stock",
     events: "Send events",
+    zone: "Time zone",
+    tags: "Tags",
 };
 
 const ALL_CAMPAIGNS = () => h("a", { href: "#/campaigns" }, "All campaigns");
@@ -266,8 +268,13 @@ class Campaign {
 
     // ---- the terms
 
+    // In the zone of the campaign; the tooltip shows UTC.
+    time(text) {
+        return h("time", { datetime: text, title: utc(text) }, zoned(text, this.shown.zone));
+    }
+
     window_text(text, none) {
-        return text ? [time(text), h("div", { class: "hint" }, utc(text))] : none;
+        return text ? [this.time(text), h("div", { class: "hint" }, utc(text))] : none;
     }
 
     discount_text({ amount_off, percent_off, cap, threshold, currency }) {
@@ -290,7 +297,7 @@ class Campaign {
     validity_text() {
         const { valid_days, valid_from, valid_to } = this.shown;
         if (valid_days != null) return `${plural(valid_days, "day")} from the receive`;
-        if (valid_from) return [time(valid_from), " to ", time(valid_to)];
+        if (valid_from) return [this.time(valid_from), " to ", this.time(valid_to)];
         return "from the receive, without an end";
     }
 
@@ -311,13 +318,14 @@ class Campaign {
                 ["Limit per user", count(shown.limit)],
                 ["Begin", this.window_text(shown.begin, "at once")],
                 ["End", this.window_text(shown.end, "no end")],
-                ["Your time zone", zone],
+                ["Time zone", this.shown.zone],
                 ["Valid", this.validity_text()],
                 ["Discount", this.discount_text(shown.discount ?? {})],
                 ["Budget", this.budget_text()],
                 ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
                 ["Voided coupons", shown.void_returns ? "return to stock" : "stay taken"],
                 ["Events", shown.events ? "are sent" : "are not sent"],
+                ["Tags", shown.tags.join(", ") || null],
             ]),
         );
     }

@@ -32,6 +32,7 @@ const STATES = [
 ];
 const FIELDS = [
     { name: "name", label: "Name or id", kind: "search" },
+    { name: "tag", label: "Tag" },
     { name: "state", label: "State", kind: "select", options: STATES },
     { name: "from", label: "Open on or after", kind: "date" },
     { name: "to", label: "Open on or before", kind: "date" },
@@ -85,7 +86,8 @@ function schedule_part(campaigns) {
 // The path of the API for what the address asks for: one row more than a page has, if there is one.
 function path_of(query, page) {
     const wanted = new URLSearchParams({ count: PAGE + 1, skip: page * PAGE, ...span_of(query) });
-    for (const name of ["name", "state"]) if (query.get(name)) wanted.set(name, query.get(name));
+    for (const name of ["name", "tag", "state"])
+        if (query.get(name)) wanted.set(name, query.get(name));
     const order = ORDERS.find(([name]) => name === query.get("order")) ?? ORDERS[0];
     for (const [name, value] of Object.entries(order[2])) wanted.set(name, value);
     return `/campaigns?${wanted}`;

@@ -89,10 +89,22 @@ export function milliseconds(seconds) {
 }
 
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-const local = new Intl.DateTimeFormat("sv-SE", {
-    dateStyle: "short",
-    timeStyle: "medium",
-});
+const in_zone = (timeZone) =>
+    new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium", timeZone });
+const local = in_zone(zone);
+
+export function zone_is_known(name) {
+    try {
+        return Boolean(in_zone(name));
+    } catch (error) {
+        if (!(error instanceof RangeError)) throw error;
+        return false;
+    }
+}
+
+// "2026-12-24 18:00:00", as clocks of a zone show it; in UTC, if the browser does not know it.
+export const zoned = (text, name) =>
+    zone_is_known(name) ? in_zone(name).format(new Date(text)) : utc(text);
 
 // In the zone of the reader; the tooltip shows UTC.
 export function time(text, none = "–") {

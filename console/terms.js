@@ -1,6 +1,7 @@
 // The terms of a campaign as a form, and the changes in it.
 import { get, Problem } from "./api.js";
-import { amount_read, amount_text, count, h, number_read, utc, zone } from "./dom.js";
+import { amount_read, amount_text, count, h, number_read } from "./dom.js";
+import { zone, zone_is_known, zoned } from "./dom.js";
 
 // Each field has the member of the API, its label, the kind of its input, and a hint. The fields of
 // a group are replaced together.
@@ -17,6 +18,19 @@ const FIELDS = [
     { member: "limit", label: "Limit per user", kind: "number", hint: "coupons a user may have" },
     { member: "begin", label: "Begin", kind: "datetime-local", hint: "empty: at once" },
     { member: "end", label: "End", kind: "datetime-local", hint: "empty: no end" },
+    {
+        member: "zone",
+        label: "Time zone",
+        kind: "zone",
+        required: true,
+        hint: "of the times here; another zone alone moves no time",
+    },
+    {
+        member: "tags",
+        label: "Tags",
+        kind: "tags",
+        hint: "by which it is found, as noon,winter",
+    },
     {
         member: "valid_days",
         label: "Valid for (days)",
@@ -62,15 +76,8 @@ const FIELDS = [
 ];
 const REMOVES = { validity: "valid_days", discount: "amount_off" };
 
-const two = (number) => String(number).padStart(2, "0");
-
-// Formats a time for an input: in the zone of the reader, to the second.
-function local_text(text) {
-    if (!text) return "";
-    const at = new Date(text);
-    const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
-    return `${date}T${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
-}
+// Formats a time for an input: as clocks of the zone show it, to the second.
+const local_text = (text, name) => (text ? zoned(text, name).slice(0, 19).replace(" ", "T") : "");
 
 function text_of(field, shown, is_copy) {
     const found =
@@ -84,10 +91,21 @@ function text_of(field, shown, is_copy) {
     const value = is_copy && is_time && new Date(found) < Date.now() ? null : found;
     if (is_copy && shown && field.member === "name") return `Copy of ${value}`;
     if (field.kind === "switch") return value ?? (field.member === "void_returns" ? true : false);
-    if (field.kind === "datetime-local") return local_text(value);
+    if (field.kind === "datetime-local") return local_text(value, shown?.zone);
+    if (field.kind === "zone") return value ?? zone;
+    if (field.kind === "tags") return (value ?? []).join(",");
     if (field.kind === "json") return value == null ? "" : JSON.stringify(value);
     if (field.kind === "money") return amount_text(value, shown?.discount.currency);
     return value == null ? "" : String(value);
+}
+
+// Suggests the time zones that the browser knows.
+function zones_list(input) {
+    const names = Intl.supportedValuesOf?.("timeZone") ?? [];
+    const list = h("datalist", { id: "zones" });
+    list.append(...["UTC", ...names].map((value) => h("option", { value })));
+    input.setAttribute("list", "zones");
+    return list;
 }
 
 // Suggests the budgets that exist. A key of some campaigns may not list them: its user types a
@@ -125,18 +143,18 @@ function input_make(field, value) {
                   autocomplete: "off",
               });
     input.value = value;
-    const hints = [field.kind === "datetime-local" ? zone : null, field.hint].filter(Boolean);
-    const hint = hints.length ? h("span", { class: "hint" }, hints.join("; ")) : null;
-    const list = field.kind === "budget" ? budgets_list(input) : null;
+    const hint = field.hint ? h("span", { class: "hint" }, field.hint) : null;
+    const list = { budget: budgets_list, zone: zones_list }[field.kind]?.(input);
     return { input, element: h("label", {}, h("span", {}, field.label), input, list, hint) };
 }
 
-// Converts a text to the value for the API. An amount is of `currency`.
-function value_of(field, text, currency) {
+// Converts a text to the value for the API. An amount is of `currency`; `offset` follows times.
+function value_of(field, text, currency, offset) {
     if (field.kind === "switch") return text;
     const trimmed = text.trim();
     if (trimmed === "") return null;
-    if (field.kind === "datetime-local") return new Date(trimmed).toISOString();
+    if (field.kind === "datetime-local") return trimmed + offset;
+    if (field.kind === "tags") return trimmed.split(",").map((tag) => tag.trim());
     if (field.kind === "money") {
         if (currency === "") throw new Problem(400, `${field.label} needs a currency.`);
         return amount_read(field.label, trimmed, currency, 1);
@@ -157,8 +175,11 @@ export class Terms {
     constructor(shown, is_new = false) {
         this.is_new = is_new;
         this.fields = FIELDS.filter((field) => this.is_new || !field.create).map((field) => {
-            const was = !shown && field.member === "limit" ? "1" : text_of(field, shown, is_new);
-            return { ...field, was, ...input_make(field, was) };
+            const text = !shown && field.member === "limit" ? "1" : text_of(field, shown, is_new);
+            const { input, element } = input_make(field, text);
+            // An input may write a time in another way.
+            const was = field.kind === "switch" ? text : input.value;
+            return { ...field, was, input, element };
         });
         const is_short = (field) => !field.wide && field.kind !== "switch";
         const part = (group, title) => [
@@ -198,14 +219,11 @@ export class Terms {
         return this.fields.filter((field) => this.now(field) !== field.was);
     }
 
-    // Shows a time twice: in the reader's zone and in UTC.
     text(field, value) {
         if (value === "" || value == null) return "none";
         if (field.kind === "switch") return value ? "yes" : "no";
         if (field.kind === "number" && /^\d{1,15}$/.test(value)) return count(Number(value));
-        if (field.kind !== "datetime-local") return value;
-        const at = new Date(value);
-        return isNaN(at) ? value : `${value.replace("T", " ")} (${utc(at.toISOString())})`;
+        return field.kind === "datetime-local" ? value.replace("T", " ") : value;
     }
 
     changes() {
@@ -226,9 +244,12 @@ export class Terms {
         const changed = this.changed();
         const groups = new Set(changed.map((field) => field.group).filter(Boolean));
         const body = {};
-        const currency = this.now(this.fields.find((field) => field.member === "currency")).trim();
+        const of = (member) => this.fields.find((field) => field.member === member);
+        const currency = this.now(of("currency")).trim();
+        // The times of a zone that the browser does not know are shown in UTC.
+        const is_utc = !zone_is_known(of("zone").was) && !changed.includes(of("zone"));
         for (const field of this.fields) {
-            const value = value_of(field, this.now(field), currency);
+            const value = value_of(field, this.now(field), currency, is_utc ? "Z" : "");
             if (this.is_new || groups.has(field.group)) {
                 if (value != null) body[field.member] = value;
             } else if (changed.includes(field)) {

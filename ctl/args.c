@@ -289,6 +289,11 @@ int args_has(const struct args *args, const char *name)
 	return args_text(args, name) != NULL;
 }
 
+int args_takes_none(const struct args *args, const char *name)
+{
+	return args->command->options[option_find(args->command, name, strlen(name))].takes_none;
+}
+
 const char *args_required(const struct args *args, const char *name)
 {
 	const char *value = args_text(args, name);

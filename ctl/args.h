@@ -147,6 +147,7 @@ cJSON *args_options_list(const struct command *command);
 
 /* `name` must be in the command's table. */
 int args_has(const struct args *args, const char *name);
+int args_takes_none(const struct args *args, const char *name);
 const char *args_text(const struct args *args, const char *name);     /* NULL: not given */
 const char *args_required(const struct args *args, const char *name); /* never NULL */
 /* NULL: not given. */

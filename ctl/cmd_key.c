@@ -14,6 +14,7 @@
 #include "ctl/recover/recover_keys.h"
 #include "ctl/say.h"
 #include "ctl/store.h"
+#include "ctl/times.h"
 #include "embed.h"
 
 #include <openssl/crypto.h>
@@ -309,6 +310,21 @@ static struct postgres_argument budgets_read(const struct args *args, struct pos
 	return given ? postgres_array(array) : postgres_text(NULL);
 }
 
+/* --expires, a time in the future, as an argument of a statement. */
+static struct postgres_argument expiry_read(const struct ctl *ctl, struct db *db)
+{
+	static const char *const options[] = { "expires", NULL };
+	char zone[ZONE_SIZE];
+	int64_t expires_ms = time_read(&ctl->args, "expires", TIME_END, db,
+				       zone_find(ctl, NULL, db, zone), 0);
+
+	zone_warn(ctl, options);
+	if (expires_ms <= clock_wall_ms())
+		args_fail("--expires is \"%s\": allowed is a time in the future",
+			  args_text(&ctl->args, "expires"));
+	return postgres_number(expires_ms);
+}
+
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
@@ -319,19 +335,12 @@ static int create_run(struct ctl *ctl)
 	struct postgres_argument coupons = coupons_read(args, &coupon_array),
 				 budgets = budgets_read(args, &budget_array),
 				 expires = postgres_text(NULL); /* never */
-	const char *expiry = args_text(args, "expires");
-	int64_t expires_ms, rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
+	int64_t rate = args_number(args, "rate", 1, KEY_RATE_MAX, 0);
 	char id[KEY_ID_LEN + 1], text[TEXT_SIZE], hash[HASH_SIZE];
 	struct redis_client *redis;
 	struct db *db;
 
-	if (expiry) {
-		if (rfc3339_parse(expiry, &expires_ms) || expires_ms <= clock_wall_ms())
-			args_fail("--expires is \"%s\": allowed is a time in the future as "
-				  "2026-11-21T12:00:00Z or 2026-11-21T12:00:00+01:00",
-				  expiry);
-		expires = postgres_number(expires_ms);
-	}
+	time_check(args, "expires");
 	if (!*name || strlen(name) > KEY_NAME_MAX || strspn(name, KEY_NAME_BYTES) != strlen(name))
 		args_fail("--name is \"%s\": allowed are 1 to %d letters, digits, '.', '_' and '-'",
 			  name, KEY_NAME_MAX);
@@ -339,6 +348,8 @@ static int create_run(struct ctl *ctl)
 	db = changing_open(ctl, &redis);
 	if (done_before(db, ctl))
 		return change_end(db, redis, redis_tell(db, redis), 0);
+	if (args_has(args, "expires"))
+		expires = expiry_read(ctl, db);
 
 	for (int i = 0; i < KEY_ID_LEN; i++)
 		id[i] = KEY_ID_DIGITS[randombytes_uniform(sizeof(KEY_ID_DIGITS) - 1)];
@@ -476,8 +487,8 @@ static const struct command key_create_command = {
 		OPTION("budgets", "LIST",
 		       "with --coupons: these budgets too, names separated by commas; default: "
 		       "none"),
-		OPTION("expires", "TIME",
-		       "when the key ends, for example 2026-11-21T12:00:00Z; default: never"),
+		OPTION("expires", "T",
+		       "when the key ends, or the day after which it ends; default: never"),
 		OPTION("rate", "N",
 		       "at most N requests per second, 1 to 1000000; default: no limit"),
 		KEY_OPTION, BY_OPTION),

@@ -159,17 +159,18 @@ GRANT INSERT (command, request, asked_by, expires_at), DELETE,
 	UPDATE (state, decided_by, decided_at) ON approval TO couponmq_operator;
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
-		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-		events_on, status, pause_reason, version, created_at, updated_at),
+		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
+		void_returns, events_on, tags, status, pause_reason, version, created_at,
+		updated_at),
 	UPDATE (name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
-		currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-		events_on, status, pause_reason, version, updated_at, rebuild_asked,
-		revocation_num)
+		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
+		void_returns, events_on, tags, status, pause_reason, version, updated_at,
+		rebuild_asked, revocation_num)
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
 	coupon_id_next(), coupon_void(bigint, uuid, smallint, text, text), change_note(boolean),
-	use_shown(text, text, timestamptz) TO couponmq_operator;
+	use_shown(text, text, timestamptz), zone_text(timestamptz, text) TO couponmq_operator;
 GRANT UPDATE (freed_at) ON receive_rejected TO couponmq_operator;
 GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO couponmq_operator;
 -- Exchange codes.

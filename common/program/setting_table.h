@@ -67,6 +67,9 @@ SETTING_TEXT(database_synchronous, "COUPON_DATABASE_SYNCHRONOUS", "database-sync
 	     "yes: each PostgreSQL COMMIT waits for a synchronous standby; the outcome is unknown "
 	     "unless a standby is shown to have it, and no transaction begins while "
 	     "synchronous_standby_names is empty")
+SETTING_TEXT(zone, "COUPON_ZONE", "default-zone", CTL | ADMIN, "",
+	     "time zone of the IANA database, as Europe/Berlin: of days and local times on command "
+	     "lines, and of new campaigns (default: UTC)")
 SETTING_TEXT(zookeeper_hosts, "ZOOKEEPER_HOSTS", "zookeeper-hosts", CTL, "127.0.0.1:2181",
 	     "ZooKeeper servers for couponctl lock, host:port joined by commas")
 SETTING_TEXT(code_keys, "COUPON_CODE_KEYS", "code-keys", GATEWAY | CTL | ADMIN, "",

@@ -26,6 +26,9 @@ static void row_lock(struct change *change)
 	change->end_ms = column_number(result, 0, "own_end_ms");
 	change->valid_to_ms = column_number(result, 0, "valid_to_ms");
 	change->now_ms = column_number(result, 0, "now_ms");
+	snprintf(change->zone, sizeof(change->zone), "%s", column_text(result, 0, "zone"));
+	snprintf(change->begin, sizeof(change->begin), "%s", column_text(result, 0, "begin"));
+	snprintf(change->end, sizeof(change->end), "%s", column_text(result, 0, "end"));
 	PQclear(result);
 }
 
@@ -156,12 +159,17 @@ int64_t change_lower(struct change *change, struct terms *lower)
 static cJSON *change_object(const struct change *change)
 {
 	cJSON *object = output_object();
+	char begin[CLOCK_RFC3339_SIZE], end[CLOCK_RFC3339_SIZE];
 
 	output_id(object, "coupon", change->coupon);
 	output_text(object, "status", change->status);
 	output_number(object, "version", change->terms.version);
 	output_number(object, "total", change->terms.total);
 	output_number(object, "issued", change->issued_num);
+	output_text(object, "begin",
+		    change->terms.begin_ms ? clock_rfc3339(change->terms.begin_ms, begin) : NULL);
+	output_text(object, "end", change->end_ms ? clock_rfc3339(change->end_ms, end) : NULL);
+	output_text(object, "zone", change->zone);
 	return object;
 }
 
@@ -204,7 +212,14 @@ int change_commit(struct change *change)
 
 void change_say(struct change *change, const char *template)
 {
-	output_say(change_object(change), template, args_has(change->args, "json"));
+	int as_json = args_has(change->args, "json");
+	cJSON *object = change_object(change);
+
+	if (!as_json) {
+		output_text(object, "local_begin", change->begin);
+		output_text(object, "local_end", change->end);
+	}
+	output_say(object, template, as_json);
 }
 
 void change_fini(struct change *change)

@@ -11,8 +11,10 @@
  */
 #pragma once
 
+#include "common/clock.h"
 #include "coupon/redis_coupon.h"
 #include "ctl/store.h"
+#include "ctl/times.h"
 
 #define CHANGE_OPTIONS                                                                          \
 	OPTION("version", "V",                                                                  \
@@ -45,6 +47,8 @@ struct change {
 	struct terms terms; /* terms.status is `status`; terms.end_ms is when issuing ends */
 	int64_t end_ms, valid_to_ms; /* of the campaign and of its validity; 0: none */
 	int64_t now_ms;              /* PostgreSQL's clock under the lock */
+	char zone[ZONE_SIZE];        /* of the campaign */
+	char begin[CLOCK_RFC3339_SIZE], end[CLOCK_RFC3339_SIZE]; /* in it; "": none */
 };
 
 /* For the coupon on the command line. Ends the process when it does not exist. */

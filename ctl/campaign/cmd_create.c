@@ -16,8 +16,10 @@
 #include "ctl/output.h"
 #include "ctl/say.h"
 #include "ctl/table.h"
+#include "ctl/times.h"
 #include "embed.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,9 @@
 #define NAME_CHARACTERS_MAX 200
 #define VALID_DAYS_MAX 36500
 #define METADATA_BYTES_MAX 4096
+#define TAGS_MAX 16
+#define TAG_BYTES_MAX 32
+#define TAG_BYTES "abcdefghijklmnopqrstuvwxyz0123456789._-"
 #define PAST_MS 60000 /* clocks differ */
 #define NONE "none"   /* instead of a value: removes what the coupon has */
 #define NOW "now"     /* instead of a time */
@@ -35,7 +40,11 @@
 		OPTION_OR_NONE("begin", "T",                                                       \
 			       "nothing is issued before this time; default: no begin"),           \
 		OPTION_OR_NONE("end", "T",                                                         \
-			       "nothing is issued from this time on; default: no end"),            \
+			       "nothing is issued from this time on, or after this day; "          \
+			       "default: no end"),                                                 \
+		OPTION("zone", "ZONE",                                                             \
+		       "the campaign's time zone, as Europe/Berlin, in which T may be a day or a " \
+		       "local time; default for a new one: COUPON_ZONE, or UTC"),                  \
 		OPTION_OR_NONE("valid-days", "N",                                                  \
 			       "a user's coupon is valid for N days of 24 hours from the "         \
 			       "receive, 1 to 36500"),                                             \
@@ -59,7 +68,10 @@
 			     "default yes"),                                                       \
 		OPTION_WORDS("events", "on|off", WORDS("on", "off"),                               \
 			     "whether events of the campaign and its receives are published; "     \
-			     "default off")
+			     "default off"),                                                       \
+		OPTION_OR_NONE("tags", "LIST",                                                     \
+			       "words by which it is found, separated by commas: up to 16 of 1 "   \
+			       "to 32 lower-case letters, digits, '.', '_' and '-'")
 
 static int is_word(const struct args *args, const char *name, const char *word)
 {
@@ -68,46 +80,39 @@ static int is_word(const struct args *args, const char *name, const char *word)
 	return value && strcmp(value, word) == 0;
 }
 
-/* The time, or `fallback_ms` when none is given. */
-static int64_t time_given(const struct args *args, const char *option, int64_t fallback_ms)
-{
-	const char *value = args_text(args, option);
-	int64_t wall_ms;
+/* The times of a campaign, in ms; 0: none. */
+struct times {
+	int64_t begin_ms, end_ms, valid_from_ms, valid_to_ms;
+};
 
-	if (!value)
-		return fallback_ms;
-	if (is_word(args, option, NONE))
-		return 0;
-	if (is_word(args, option, NOW))
-		return clock_wall_ms();
-	if (rfc3339_parse(value, &wall_ms))
-		args_fail("%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z or "
-			  "2026-11-21T12:00:00+01:00, up to 9999-12-31T23:59:59Z",
-			  say_option(option), value);
-	if (wall_ms <= 0)
-		args_fail("%s is \"%s\": allowed is a time after 1970-01-01T00:00:00Z",
-			  say_option(option), value);
-	return wall_ms;
-}
+static const struct time_option {
+	const char *option, *column;
+	enum time_edge edge;
+	size_t offset; /* in struct times */
+} time_options[] = {
+	{ "begin", "begin_at", TIME_BEGIN, offsetof(struct times, begin_ms) },
+	{ "end", "end_at", TIME_END, offsetof(struct times, end_ms) },
+	{ "valid-from", "valid_from", TIME_BEGIN, offsetof(struct times, valid_from_ms) },
+	{ "valid-to", "valid_to", TIME_END, offsetof(struct times, valid_to_ms) },
+};
+#define TIME_OPTIONS_N (sizeof(time_options) / sizeof(time_options[0]))
 
-static int64_t time_read(const struct args *args, cJSON *terms, const char *option,
-			 const char *column)
-{
-	int64_t wall_ms = time_given(args, option, 0);
-	char text[CLOCK_RFC3339_SIZE];
-
-	if (args_has(args, option))
-		output_text(terms, column, wall_ms ? clock_rfc3339(wall_ms, text) : NULL);
-	return wall_ms;
-}
-
-/* Refuses the end of `option` unless it is after the begin, that of the option `begin`. */
+/* Refuses the end of `option` unless it is after that of the option `begin`; both are given. */
 static void order_check(const struct args *args, const char *begin, int64_t begin_ms,
 			const char *option, int64_t end_ms)
 {
-	if (begin_ms && end_ms && begin_ms >= end_ms)
+	if (args_has(args, begin) && args_has(args, option) && begin_ms && end_ms &&
+	    begin_ms >= end_ms)
 		args_fail("%s is \"%s\": allowed is a time after %s, \"%s\"", say_option(option),
 			  args_text(args, option), say_option(begin), args_text(args, begin));
+}
+
+static int times_are_given(const struct args *args)
+{
+	for (size_t i = 0; i < TIME_OPTIONS_N; i++)
+		if (args_has(args, time_options[i].option))
+			return 1;
+	return 0;
 }
 
 static int has_validity(const struct args *args)
@@ -252,6 +257,28 @@ static void metadata_read(const struct args *args, cJSON *terms)
 	check(cJSON_AddRawToObject(terms, "metadata", text)); /* as it is, with all its digits */
 }
 
+static void tags_read(const struct args *args, cJSON *terms)
+{
+	const char *text = args_text(args, "tags");
+	char *copy, *rest, *word;
+	cJSON *tags;
+
+	if (!text)
+		return;
+	tags = checked(cJSON_CreateArray());
+	copy = rest = *text && !is_word(args, "tags", NONE) ? checked(strdup(text)) : NULL;
+	while ((word = strsep(&rest, ",")) != NULL) {
+		if (!*word || strlen(word) > TAG_BYTES_MAX ||
+		    strspn(word, TAG_BYTES) != strlen(word) || cJSON_GetArraySize(tags) == TAGS_MAX)
+			args_fail("--tags is \"%s\": allowed are %d words of 1 to %d lower-case "
+				  "letters, digits, '.', '_' and '-', separated by commas",
+				  text, TAGS_MAX, TAG_BYTES_MAX);
+		cJSON_AddItemToArray(tags, checked(cJSON_CreateString(word)));
+	}
+	free(copy);
+	output_add(terms, "tags", tags);
+}
+
 /* The first of two words means true. */
 static void choice_read(const struct args *args, cJSON *terms, const char *option,
 			const char *column)
@@ -263,15 +290,13 @@ static void choice_read(const struct args *args, cJSON *terms, const char *optio
 }
 
 /*
- * The terms that are given, without the total, as an object with columns of the table coupon;
- * cJSON_Delete() follows. An invalid term ends the process.
+ * The terms that are given, without the total and the times, as an object with columns of the table
+ * coupon; cJSON_Delete() follows. An invalid term, also a time, ends the process.
  */
 static cJSON *terms_read(const struct args *args)
 {
-	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
 	const char *name = args_text(args, "name"), *budget = args_text(args, "budget");
 	cJSON *terms = output_object();
-	int64_t begin_ms, end_ms, from_ms, to_ms;
 	size_t characters = 0;
 
 	if (name) {
@@ -286,26 +311,18 @@ static cJSON *terms_read(const struct args *args)
 		output_number(terms, "user_limit",
 			      args_number(args, "limit", 1, RECEIVE_SLOT_MAX, 0));
 
-	begin_ms = time_read(args, terms, "begin", "begin_at");
-	end_ms = time_read(args, terms, "end", "end_at");
-	order_check(args, "begin", begin_ms, "end", end_ms);
-
+	for (size_t i = 0; i < TIME_OPTIONS_N; i++)
+		time_check(args, time_options[i].option);
 	/* The validity is a number of days or two dates. What is given replaces all of it. */
-	if (has_validity(args)) {
-		if (args_has(args, "valid-days") && !is_word(args, "valid-days", NONE))
-			output_number(terms, "valid_days",
-				      args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0));
-		from_ms = time_read(args, terms, "valid-from", "valid_from");
-		to_ms = time_read(args, terms, "valid-to", "valid_to");
-		if (!from_ms != !to_ms)
-			args_fail("--valid-from and --valid-to must be given together");
-		order_check(args, "valid-from", from_ms, "valid-to", to_ms);
-		order_check(args, "begin", time_given(args, "begin", 0), "valid-to", to_ms);
-		if (from_ms && cJSON_HasObjectItem(terms, "valid_days"))
+	if (!args_has(args, "valid-from") != !args_has(args, "valid-to"))
+		args_fail("--valid-from and --valid-to must be given together");
+	if (args_has(args, "valid-days") && !is_word(args, "valid-days", NONE)) {
+		output_number(terms, "valid_days",
+			      args_number(args, "valid-days", 1, VALID_DAYS_MAX, 0));
+		if (args_has(args, "valid-from") && !is_word(args, "valid-from", NONE))
 			args_fail("--valid-days is \"%s\": not allowed together with --valid-from "
 				  "and --valid-to",
 				  args_text(args, "valid-days"));
-		columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
 	}
 
 	discount_read(args, terms);
@@ -317,7 +334,36 @@ static cJSON *terms_read(const struct args *args)
 	metadata_read(args, terms);
 	choice_read(args, terms, "void-returns", "void_returns");
 	choice_read(args, terms, "events", "events_on");
+	tags_read(args, terms);
 	return terms;
+}
+
+/*
+ * Adds the times that are given, and the zone, to the terms. `times` has those of before, or zeros.
+ */
+static void times_read(const struct args *args, struct db *db, const char *zone, cJSON *terms,
+		       struct times *times)
+{
+	static const char *const columns[] = { "valid_days", "valid_from", "valid_to" };
+	char text[CLOCK_RFC3339_SIZE];
+
+	if (has_validity(args))
+		times->valid_from_ms = times->valid_to_ms = 0;
+	for (size_t i = 0; i < TIME_OPTIONS_N; i++) {
+		const struct time_option *time = &time_options[i];
+		int64_t *ms = (int64_t *)((char *)times + time->offset);
+
+		*ms = time_read(args, time->option, time->edge, db, zone, *ms);
+		if (args_has(args, time->option))
+			output_text(terms, time->column, *ms ? clock_rfc3339(*ms, text) : NULL);
+	}
+	if (!times->valid_from_ms != !times->valid_to_ms && has_validity(args))
+		args_fail("--valid-from and --valid-to must be given together");
+	order_check(args, "begin", times->begin_ms, "end", times->end_ms);
+	order_check(args, "valid-from", times->valid_from_ms, "valid-to", times->valid_to_ms);
+	order_check(args, "begin", times->begin_ms, "valid-to", times->valid_to_ms);
+	if (has_validity(args))
+		columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
 }
 
 /*
@@ -366,6 +412,9 @@ static void future_check(const struct args *args, const char *option, int64_t en
 static int create_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
+	static const char *const local[] = { "begin", "end", "valid-from", "valid-to", NULL };
+	struct times times = { 0 };
+	char zone[ZONE_SIZE];
 	cJSON *terms, *object;
 	struct db *db;
 	int64_t coupon, now_ms;
@@ -377,10 +426,11 @@ static int create_run(struct ctl *ctl)
 	db = store_changing_open(ctl, NULL);
 	object = store_key_begin(db, ctl);
 	if (!object) {
+		output_text(terms, "zone", zone_find(ctl, args_text(args, "zone"), db, zone));
+		times_read(args, db, zone, terms, &times);
 		now_ms = db_value(db, sql_query_clock);
-		future_check(args, "end", time_given(args, "end", 0), now_ms, "a time after now");
-		future_check(args, "valid-to", time_given(args, "valid-to", 0), now_ms,
-			     "a time after now");
+		future_check(args, "end", times.end_ms, now_ms, "a time after now");
+		future_check(args, "valid-to", times.valid_to_ms, now_ms, "a time after now");
 		coupon = terms_store(db, sql_query_coupon_create, args_id(args, "id"), 1, terms);
 		if (!coupon)
 			log_fatal("--id is \"%s\": a coupon with this id exists",
@@ -391,6 +441,8 @@ static int create_run(struct ctl *ctl)
 		db_run(db, "COMMIT");
 	}
 	db_close(db);
+	if (!args_has(args, "zone"))
+		zone_warn(ctl, local);
 	output_made("coupon %s was created",
 		    cJSON_GetStringValue(cJSON_GetObjectItem(object, "coupon")));
 	output_say(object, "{coupon}\n", args_has(args, "json"));
@@ -404,34 +456,41 @@ static int edit_run(struct ctl *ctl)
 	struct change change;
 	int64_t limit, taken;
 	struct terms lower;
+	struct times times; /* as they would be after the edit */
+	char zone[ZONE_SIZE];
 	int status;
-	int64_t begin_ms, end_ms, valid_to_ms;
 
 	args_required(args, "version");
-	if (!terms->child)
+	if (!terms->child && !times_are_given(args) && !args_has(args, "zone"))
 		args_fail("edit needs something to change%s", say_help("edit"));
 	change_begin(&change, ctl);
 	limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, change.terms.limit);
 	if (strcmp(change.status, "closed") == 0)
 		log_fatal("coupon %lld is ended: its terms are final", (long long)change.coupon);
 
-	/* The window and the validity as they would be after the edit. */
-	begin_ms = time_given(args, "begin", change.terms.begin_ms);
-	end_ms = time_given(args, "end", change.end_ms);
-	valid_to_ms = has_validity(args) ? time_given(args, "valid-to", 0) : change.valid_to_ms;
+	snprintf(zone, sizeof(zone), "%s", change.zone);
+	if (args_has(args, "zone"))
+		output_text(terms, "zone",
+			    zone_find(ctl, args_text(args, "zone"), change.db, zone));
+	times = (struct times){ .begin_ms = change.terms.begin_ms,
+				.end_ms = change.end_ms,
+				.valid_to_ms = change.valid_to_ms };
+	times_read(args, change.db, zone, terms, &times);
 	/* A campaign that issues may be ended now. A draft that has ended is of no use. */
-	if (end_ms != change.end_ms && strcmp(change.status, "draft") == 0)
-		future_check(args, "end", end_ms, change.now_ms, "a time after now");
-	else if (end_ms != change.end_ms && end_ms < change.now_ms - PAST_MS)
-		future_check(args, "end", end_ms, change.now_ms, "a time that is not past, or now");
-	if (valid_to_ms != change.valid_to_ms)
-		future_check(args, "valid-to", valid_to_ms, change.now_ms, "a time after now");
-	if (end_ms && end_ms <= begin_ms)
+	if (times.end_ms != change.end_ms && strcmp(change.status, "draft") == 0)
+		future_check(args, "end", times.end_ms, change.now_ms, "a time after now");
+	else if (times.end_ms != change.end_ms && times.end_ms < change.now_ms - PAST_MS)
+		future_check(args, "end", times.end_ms, change.now_ms,
+			     "a time that is not past, or now");
+	if (times.valid_to_ms != change.valid_to_ms)
+		future_check(args, "valid-to", times.valid_to_ms, change.now_ms,
+			     "a time after now");
+	if (times.end_ms && times.end_ms <= times.begin_ms)
 		log_fatal("coupon %lld would end before it begins: give both --begin and --end; "
 			  "nothing was changed",
 			  (long long)change.coupon);
-	if (valid_to_ms && valid_to_ms <= begin_ms &&
-	    (valid_to_ms != change.valid_to_ms || begin_ms != change.terms.begin_ms))
+	if (times.valid_to_ms && times.valid_to_ms <= times.begin_ms &&
+	    (times.valid_to_ms != change.valid_to_ms || times.begin_ms != change.terms.begin_ms))
 		log_fatal("the validity of coupon %lld would end before the campaign begins, and "
 			  "nobody could use what is issued: give --begin, --valid-from and "
 			  "--valid-to; nothing was changed",
@@ -455,7 +514,12 @@ static int edit_run(struct ctl *ctl)
 		}
 	}
 	status = change_commit(&change);
-	change_say(&change, "coupon {coupon} has version {version}\n");
+	change_say(
+		&change,
+		times_are_given(args) || args_has(args, "zone")
+			? "coupon {coupon} has version {version}; it issues from "
+			  "{local_begin|now on} until {local_end|the last one is taken} ({zone})\n"
+			: "coupon {coupon} has version {version}\n");
 	change_fini(&change);
 	return status;
 }
@@ -467,10 +531,10 @@ const struct command create_command = {
 			   OPTION("id", "ID", "the id; default: the next free id"), KEY_OPTION,
 			   BY_OPTION),
 	.summary = "create a campaign as a draft, and print its id",
-	.detail = "--name and --total are required. T is a time in RFC 3339 format, for example\n"
-		  "2026-11-21T12:00:00+01:00, or the word now. --end and --valid-to must be later\n"
-		  "than now. If the validity ends before --end, the campaign ends with it. AMOUNT "
-		  "is\n"
+	.detail = "--name and --total are required. T is a day as 2026-12-24, a local time as\n"
+		  "2026-12-24T18:00, a time with its offset as 2026-12-24T18:00:00+01:00, or the\n"
+		  "word now. A day as an end is included. --end and --valid-to must be later than\n"
+		  "now. If the validity ends before --end, the campaign ends with it. AMOUNT is\n"
 		  "written with all digits of the currency after the point, or without a point:\n"
 		  "7.00 EUR, 700 JPY.",
 };

@@ -14,6 +14,7 @@
 #include "ctl/say.h"
 #include "ctl/store.h"
 #include "ctl/table.h"
+#include "ctl/times.h"
 #include "embed.h"
 
 #include <stdint.h>
@@ -192,10 +193,11 @@ static cJSON *redis_json(struct redis_client *redis, int64_t coupon, int fails,
 static const char show_template[] =
 	"coupon {coupon} \"{name}\", {state}[pause_reason  by its {pause_reason}], {limit} for "
 	"each user\n"
-	"  from         {begin|at once}\n"
-	"  until        {end|no end}\n"
+	"  from         {local.begin|at once}\n"
+	"  until        {local.end|no end}\n"
+	"  time zone    {zone}\n"
 	"[valid_days   valid        {valid_days} days from the receive\n]"
-	"[valid_from   valid        {valid_from} to {valid_to}\n]"
+	"[valid_from   valid        {local.valid_from} to {local.valid_to}\n]"
 	"[!valid_days [!valid_from   valid        from the receive, without an end\n]]"
 	"[discount.amount_off   discount     {discount.amount_off} {discount.currency}\n]"
 	"[discount.percent_off   discount     {discount.percent_off} %\n]"
@@ -206,6 +208,7 @@ static const char show_template[] =
 	"{discount.currency} are left\n]"
 	"[metadata   metadata     {metadata}\n]"
 	"[events   events       on\n]"
+	"[local.tags   tags         {local.tags}\n]"
 	"\n"
 	"  {:-12} {:4}PostgreSQL {:9}Redis\n"
 	"  status       {postgresql.status:14} [redis.error    unreachable]"
@@ -294,6 +297,8 @@ static int show_run(struct ctl *ctl)
 		output_number(object, "behind", behind);
 	for (size_t i = 0; !as_json && i < sizeof(amounts) / sizeof(amounts[0]); i++)
 		output_money(object, amounts[i], column_text(row, 0, "discount.currency"));
+	if (as_json)
+		cJSON_DeleteItemFromObject(object, "local");
 	if (rabbitmq && as_json)
 		output_add(object, "rabbitmq", rabbitmq);
 	output_say(object, show_template, as_json);
@@ -348,16 +353,23 @@ static const char *const states[] = { "draft",  "scheduled", "issuing", "sold_ou
 				      "paused", "ended",     NULL };
 static const char *const sorts[] = { "id", "name", "begin", "end", "total", "issued", NULL };
 
-/* The time of an option as an argument of a statement, in ms; NULL: not given. */
-static struct postgres_argument time_argument(const struct args *args, const char *option)
+static void span_check(const struct args *args)
 {
-	const char *text = args_text(args, option);
-	int64_t wall_ms = 0;
+	time_check(args, "from");
+	time_check(args, "to");
+}
 
-	if (text && rfc3339_parse(text, &wall_ms))
-		args_fail("%s is \"%s\": allowed is a time as 2026-11-21T12:00:00Z",
-			  say_option(option), text);
-	return text ? postgres_number(wall_ms) : postgres_text(NULL);
+/* --from and --to, of which a day is included, as arguments of a statement. */
+static void span_read(struct ctl *ctl, struct db *db, struct postgres_argument *from,
+		      struct postgres_argument *to)
+{
+	static const char *const options[] = { "from", "to", NULL };
+	char zone[ZONE_SIZE];
+
+	zone_find(ctl, NULL, db, zone);
+	zone_warn(ctl, options);
+	*from = time_argument(&ctl->args, "from", TIME_BEGIN, db, zone);
+	*to = time_argument(&ctl->args, "to", TIME_END, db, zone);
 }
 
 static int list_run(struct ctl *ctl)
@@ -367,16 +379,20 @@ static int list_run(struct ctl *ctl)
 		skip = args_number(args, "skip", 0, INT32_MAX, 0);
 	int as_json = args_has(args, "json"), state = args_choice(args, "state", -1),
 	    sort = args_choice(args, "sort", 0), downwards = args_has(args, "descending");
-	const char *name = args_bytes(args, "name", TEXT_BYTES_MAX);
-	struct postgres_argument from = time_argument(args, "from"), to = time_argument(args, "to");
-	struct db *db = store_postgres_open(ctl);
+	const char *name = args_bytes(args, "name", TEXT_BYTES_MAX),
+		   *tag = args_bytes(args, "tag", TEXT_BYTES_MAX);
+	struct postgres_argument from, to;
+	struct db *db;
 	PGresult *found;
 
+	span_check(args);
+	db = store_postgres_open(ctl);
+	span_read(ctl, db, &from, &to);
 	if (!as_json)
 		printf("%-20s %-10s %12s %12s %5s  %-24s  %-24s  %s\n", "coupon", "state", "total",
 		       "issued", "limit", "begin", "end", "name");
-	if (!name && state < 0 && sort == 0 && !downwards && skip == 0 && !args_has(args, "from") &&
-	    !args_has(args, "to")) {
+	if (!name && !tag && state < 0 && sort == 0 && !downwards && skip == 0 &&
+	    !args_has(args, "from") && !args_has(args, "to")) {
 		store_coupons_read(db, sql_query_coupon_list, after, count, list_row_print,
 				   &as_json);
 		db_close(db);
@@ -386,7 +402,8 @@ static int list_run(struct ctl *ctl)
 	found = db_ask(db, sql_query_coupon_find, postgres_number(after), postgres_number(count),
 		       postgres_number(skip), postgres_text(name),
 		       postgres_text(state < 0 ? NULL : states[state]), from, to,
-		       postgres_text(sorts[sort]), postgres_text(downwards ? "true" : "false"));
+		       postgres_text(sorts[sort]), postgres_text(downwards ? "true" : "false"),
+		       postgres_text(tag));
 	db_close(db);
 	for (int row = 0; row < PQntuples(found); row++)
 		list_row_print(&as_json, found, row);
@@ -401,11 +418,12 @@ const struct command list_command = {
 		PAGE_OPTIONS("ID", "coupon", "all"),
 		OPTION("skip", "N", "leave out the first N that match; default: 0"),
 		OPTION("name", "TEXT", "those with this text in the name, in any case, or this id"),
+		OPTION("tag", "TAG", "those with this tag"),
 		OPTION_WORDS("state", "STATE", states,
 			     "those in this state: draft, scheduled, issuing, sold_out,\n"
 			     "paused or ended"),
-		OPTION("from", "T", "those whose window does not end before this time"),
-		OPTION("to", "T", "those whose window does not begin after this time"),
+		OPTION("from", "T", "those whose window does not end before this time or day"),
+		OPTION("to", "T", "those whose window does not begin after this time or day"),
 		OPTION_WORDS("sort", "BY", sorts,
 			     "in the order of id, name, begin, end, total or issued;\ndefault: id"),
 		SWITCH("descending", "the other way round")),
@@ -439,8 +457,7 @@ static int history_run(struct ctl *ctl)
 	int64_t coupon = args_id_argument(args), after = args_id(args, "after"),
 		count = args_count(args, coupon ? PAGE_COUNT_MAX : COMMANDS_COUNT);
 	int result = args_choice(args, "result", -1);
-	struct postgres_argument since = time_argument(args, "from"),
-				 until = time_argument(args, "to");
+	struct postgres_argument since, until;
 	struct db *db;
 	PGresult *entries;
 
@@ -448,6 +465,7 @@ static int history_run(struct ctl *ctl)
 		if (args_has(args, filters[i]))
 			args_fail("%s is for the history of all commands, without an ID",
 				  say_option(filters[i]));
+	span_check(args);
 	db = store_postgres_open(ctl);
 
 	if (coupon) {
@@ -455,6 +473,7 @@ static int history_run(struct ctl *ctl)
 		entries = db_ask(db, sql_query_coupon_history, postgres_number(coupon),
 				 postgres_number(after), postgres_number(count));
 	} else {
+		span_read(ctl, db, &since, &until);
 		entries = db_ask(db, sql_query_command_list, db_id(after), postgres_number(count),
 				 postgres_text(args_bytes(args, "who", TEXT_BYTES_MAX)),
 				 postgres_text(args_bytes(args, "what", TEXT_BYTES_MAX)), since,
@@ -516,8 +535,8 @@ const struct command history_command = {
 				  "commands of those who have this text in their name"),
 			   OPTION("what", "TEXT",
 				  "commands with this text in their name or their words"),
-			   OPTION("from", "T", "commands since this time"),
-			   OPTION("to", "T", "commands up to this time"),
+			   OPTION("from", "T", "commands since this time or day"),
+			   OPTION("to", "T", "commands up to this time or day"),
 			   OPTION_WORDS("result", "RESULT", results,
 					"commands that are done, or have failed")),
 	.summary = "print what was changed: by all commands, or of one campaign",

@@ -3,11 +3,12 @@
 -- coupon_create: Creates a draft and returns its id. No row: the id is in use.
 -- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
-	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-	events_on)
+	valid_to, zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
+	void_returns, events_on, tags)
 SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
-	end_at, valid_days, valid_from, valid_to, currency, amount_off, percent_off, threshold, cap,
-	budget, metadata, coalesce(void_returns, true), coalesce(events_on, false)
+	end_at, valid_days, valid_from, valid_to, coalesce(zone, 'UTC'), currency, amount_off,
+	percent_off, threshold, cap, budget, metadata, coalesce(void_returns, true),
+	coalesce(events_on, false), coalesce(tags, '{}')
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -21,18 +22,18 @@ WITH wanted AS (
 UPDATE coupon AS c
 SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.end_at,
 	valid_days = w.valid_days, valid_from = w.valid_from, valid_to = w.valid_to,
-	currency = w.currency, amount_off = w.amount_off, percent_off = w.percent_off,
-	threshold = w.threshold, cap = w.cap, budget = w.budget, metadata = w.metadata,
-	void_returns = w.void_returns, events_on = w.events_on, version = c.version + 1,
-	updated_at = now()
+	zone = w.zone, currency = w.currency, amount_off = w.amount_off,
+	percent_off = w.percent_off, threshold = w.threshold, cap = w.cap, budget = w.budget,
+	metadata = w.metadata, void_returns = w.void_returns, events_on = w.events_on,
+	tags = w.tags, version = c.version + 1, updated_at = now()
 FROM wanted AS w
 WHERE c.id = w.id
 	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
-		c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.budget,
-		c.metadata, c.void_returns, c.events_on)
+		c.zone, c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.budget,
+		c.metadata, c.void_returns, c.events_on, c.tags)
 	IS DISTINCT FROM (w.name, w.user_limit, w.begin_at, w.end_at, w.valid_days, w.valid_from,
-		w.valid_to, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap, w.budget,
-		w.metadata, w.void_returns, w.events_on)
+		w.valid_to, w.zone, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap,
+		w.budget, w.metadata, w.void_returns, w.events_on, w.tags)
 RETURNING c.version
 
 -- coupon_budget: The budget that a coupon would have with these terms: whether they fit. No row: it
@@ -79,7 +80,8 @@ WITH recorded AS (
 			WHERE t.key NOT IN ('status', 'valid_xid') AND terms_before IS NOT NULL
 				AND t.value IS DISTINCT FROM terms_before->t.key
 				-- A term that did not exist yet had its default.
-				AND (terms_before ? t.key OR t.value NOT IN ('null', 'false')))
+				AND (terms_before ? t.key
+					OR t.value NOT IN ('null', 'false', '"UTC"', '[]')))
 			AS changes
 	FROM before
 	UNION ALL
@@ -104,7 +106,7 @@ SELECT status, issued_num FROM coupon WHERE id = $1::bigint
 -- $1 after this id, $2 limit
 SELECT id::text AS coupon, name, status,
 	campaign_state(status, begin_at, least(end_at, valid_to), now()) AS state,
-	total_num AS total, issued_num AS issued, user_limit AS limit,
+	total_num AS total, issued_num AS issued, user_limit AS limit, tags,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end
 FROM coupon
@@ -116,9 +118,9 @@ LIMIT $2::int
 -- $1 after this id, $2 limit, $3 how many are left out first, $4 a text in the name, or the id
 -- (NULL: any), $5 the state, also sold_out (NULL: any), $6 and $7 a span that the window touches,
 -- in ms (NULL: without an end on this side), $8 what they are ordered by: id, name, begin, end,
--- total or issued, $9 whether downwards
+-- total or issued, $9 whether downwards, $10 a tag (NULL: any)
 SELECT id::text AS coupon, name, status, s.state, total_num AS total, issued_num AS issued,
-	user_limit AS limit,
+	user_limit AS limit, tags,
 	to_char(begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS begin,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end
 FROM coupon, campaign_state(status, begin_at, least(end_at, valid_to), now()) AS s (state)
@@ -127,6 +129,7 @@ WHERE id > $1::bigint
 	AND ($5::text IS NULL OR $5::text = CASE
 		WHEN s.state = 'issuing' AND issued_num >= total_num THEN 'sold_out'
 		ELSE s.state END)
+	AND ($10::text IS NULL OR $10::text = ANY (tags))
 	AND ($6::bigint IS NULL OR end_at IS NULL
 		OR end_at >= timestamptz 'epoch' + $6::bigint * interval '1 ms')
 	AND ($7::bigint IS NULL OR begin_at IS NULL
@@ -141,7 +144,8 @@ LIMIT $2::bigint OFFSET $3::bigint
 
 -- coupon_lock: Reads a coupon and locks it until the transaction ends: until then its receives are
 -- not settled. Times in ms since the epoch, 0 = no bound; end_ms: nothing is issued from then on;
--- own_end_ms: the end of the campaign alone; now_ms is the server's clock.
+-- own_end_ms: the end of the campaign alone; now_ms is the server's clock. begin and end: as clocks
+-- of its zone show them.
 -- $1 coupon
 SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM begin_at) * 1000)::bigint, 0) AS begin_ms,
@@ -149,6 +153,7 @@ SELECT id, status, version, total_num, issued_num, user_limit,
 	coalesce(floor(extract(epoch FROM end_at) * 1000)::bigint, 0) AS own_end_ms,
 	coalesce(floor(extract(epoch FROM valid_to) * 1000)::bigint, 0) AS valid_to_ms,
 	floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+	zone, zone_text(begin_at, zone) AS begin, zone_text(end_at, zone) AS end,
 	generation, seq_seen, settled_num
 FROM coupon
 WHERE id = $1::bigint
@@ -219,13 +224,17 @@ SELECT id::text AS coupon,
 	to_char(outcome_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS outcome_at,
 	to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS settled_at,
 	to_char(expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS expires_at,
+	zone, zone_text(begin_at, zone) AS "local.begin", zone_text(end_at, zone) AS "local.end",
+	zone_text(valid_from, zone) AS "local.valid_from",
+	zone_text(valid_to, zone) AS "local.valid_to",
 	valid_days, amount_off AS "discount.amount_off", percent_off AS "discount.percent_off",
 	cap AS "discount.cap", threshold AS "discount.threshold", currency AS "discount.currency",
 	budget AS "budget.name",
 	(SELECT amount FROM budget AS b WHERE b.name = coupon.budget) AS "budget.amount",
 	(SELECT amount - held - spent FROM budget AS b WHERE b.name = coupon.budget)
 		AS "budget.left",
-	pause_reason, metadata, void_returns, events_on AS events, status AS "postgresql.status",
+	pause_reason, metadata, void_returns, events_on AS events, tags,
+	array_to_string(tags, ',') AS "local.tags", status AS "postgresql.status",
 	version AS "postgresql.version", total_num AS "postgresql.total",
 	issued_num AS "postgresql.issued",
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id)

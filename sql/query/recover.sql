@@ -89,24 +89,24 @@ WITH budget_added AS (
 	ON CONFLICT DO NOTHING
 )
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
-	valid_to, currency, amount_off, percent_off, threshold, cap, budget, metadata, void_returns,
-	events_on, status, pause_reason, version, created_at, updated_at)
+	valid_to, zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
+	void_returns, events_on, tags, status, pause_reason, version, created_at, updated_at)
 SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
-	currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	coalesce(void_returns, true), coalesce(events_on, false), status, pause_reason, version,
-	created_at, updated_at
+	coalesce(zone, 'UTC'), currency, amount_off, percent_off, threshold, cap, budget, metadata,
+	coalesce(void_returns, true), coalesce(events_on, false), coalesce(tags, '{}'), status,
+	pause_reason, version, created_at, updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE
 SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.user_limit,
 	begin_at = excluded.begin_at, end_at = excluded.end_at, valid_days = excluded.valid_days,
-	valid_from = excluded.valid_from, valid_to = excluded.valid_to,
+	valid_from = excluded.valid_from, valid_to = excluded.valid_to, zone = excluded.zone,
 	currency = excluded.currency, amount_off = excluded.amount_off,
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
 	budget = excluded.budget, metadata = excluded.metadata,
 	void_returns = excluded.void_returns, events_on = excluded.events_on,
-	status = excluded.status, pause_reason = excluded.pause_reason, version = excluded.version,
-	updated_at = excluded.updated_at
+	tags = excluded.tags, status = excluded.status, pause_reason = excluded.pause_reason,
+	version = excluded.version, updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new
 

@@ -20,6 +20,8 @@ CREATE TABLE coupon (
 	valid_from  timestamptz CHECK (isfinite(valid_from)),
 	valid_to    timestamptz CHECK (isfinite(valid_to)),
 	valid_xid   xid8,          -- the transaction that last set it; NULL: none since creation
+	zone        text NOT NULL DEFAULT 'UTC'                -- in which people write these times
+		CHECK (zone ~ '^[A-Za-z0-9_+/-]{1,64}$'),
 	-- What a user gets; see discount(). Amounts are in the smallest unit of the currency.
 	currency    text CHECK (currency ~ '^[A-Z]{3}$'),      -- ISO 4217
 	amount_off  bigint CHECK (amount_off > 0),
@@ -32,6 +34,9 @@ CREATE TABLE coupon (
 	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
 	void_returns boolean NOT NULL DEFAULT true,
 	events_on   boolean NOT NULL DEFAULT false,
+	tags        text[] COLLATE "C" NOT NULL DEFAULT '{}' -- by which it is found
+		CHECK (cardinality(tags) <= 16
+			AND array_to_string(tags, ',', '') ~ '^([a-z0-9._-]{1,32}(,|$))*$'),
 	status      text NOT NULL DEFAULT 'draft'
 		CHECK (status IN ('draft', 'published', 'paused', 'closed')),
 	pause_reason text CHECK (pause_reason = 'budget'), -- NULL: not paused, or by an operator
@@ -107,7 +112,7 @@ CREATE TRIGGER coupon_changing BEFORE UPDATE OF status, valid_days, valid_from, 
 CREATE TRIGGER coupon_changed
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, currency, amount_off, percent_off, threshold,
-		cap, budget, metadata, void_returns, events_on ON coupon
+		cap, budget, metadata, void_returns, events_on, zone, tags ON coupon
 	FOR EACH ROW EXECUTE FUNCTION coupon_changed();
 
 CREATE TRIGGER coupon_change_count

@@ -365,7 +365,7 @@ def test_campaigns_are_found(stack, signed_in):
     stack.coupon_make(5, name=f"Draft {name}", publish=False)
     may = {"begin": "2041-05-01T00:00:00Z", "end": "2041-05-31T00:00:00Z"}
     stack.coupon_make(5, name=f"May {name}", **may)
-    stack.coupon_make(5, name=f"June {name}", begin="2041-06-10T00:00:00Z")
+    stack.coupon_make(5, name=f"June {name}", begin="2041-06-10T00:00:00Z", tags=f"x,{name}")
     gone = stack.coupon_make(1, name=f"Gone {name}")
     with stack.client() as client:
         client.issue(gone, "u", ack="issued")
@@ -391,11 +391,53 @@ def test_campaigns_are_found(stack, signed_in):
     wait_until(lambda: found() == ["Gone", "June", "Draft"])  # Gone and the draft have no end
     browser.open(f"/campaigns?name={name}&from=2041-05-02&to=2041-05-09&state=scheduled")
     wait_until(lambda: found() == ["May"])
+    browser.open(f"/campaigns?tag={name}")
+    wait_until(lambda: found() == ["June"])
     browser.follow("Show all")
     browser.choose("Order", "begin, latest first")
     wait_until(lambda: "order=begin_last" in browser.driver.current_url)
     browser.open("/campaigns?name=nothing-has-this-name")
     browser.sees("No campaign matches.")
+
+
+@pytest.mark.whole
+def test_times_are_those_of_the_campaign(stack, signed_in):
+    """Not of the browser: in its form, and on its page."""
+    browser = signed_in
+    write = "const [input, text] = arguments; input.value = text;"
+
+    def shown():
+        return json.loads(stack.ctl("show", coupon, "--json"))
+
+    browser.open("/campaigns")
+    browser.press("New campaign…")
+    here = browser.run("return Intl.DateTimeFormat().resolvedOptions().timeZone")
+    assert browser.field("Time zone").get_attribute("value") == here
+    browser.fill("Name", "Breakfast")
+    browser.fill("Total coupons", "9")
+    browser.fill("Time zone", "America/New_York")
+    browser.fill("Tags", "noon, winter")
+    browser.run(write, browser.field("Begin"), "2041-07-01T09:00")
+    browser.press("Create draft")
+    coupon = coupon_of(browser)
+    assert (shown()["begin"], shown()["zone"]) == ("2041-07-01T13:00:00.000Z", "America/New_York")
+    assert shown()["tags"] == ["noon", "winter"]
+    browser.sees("2041-07-01 09:00:00", "2041-07-01 13:00:00 UTC", "America/New_York")
+    browser.press("Edit…")
+    browser.fill("Time zone", "Asia/Tokyo")
+    browser.press("Save")
+    browser.sees("2041-07-01 22:00:00", "Asia/Tokyo")
+    assert shown()["begin"] == "2041-07-01T13:00:00.000Z"
+    browser.press("Edit…")
+    browser.run(write, browser.field("End"), "2041-07-02T00:00")
+    browser.press("Save")
+    browser.sees("2041-07-02 00:00:00", "2041-07-01 15:00:00 UTC")
+    browser.press("Edit…")
+    browser.fill("Time zone", "Europe/Berlin")
+    browser.run(write, browser.field("End"), "2041-10-27T02:30")
+    browser.press("Save")
+    browser.sees("twice", "2041-10-27T02:30:00+02:00", "2041-10-27T02:30:00+01:00")
+    assert shown()["end"] == "2041-07-01T15:00:00.000Z"
 
 
 @pytest.mark.whole

@@ -236,7 +236,7 @@ def test_discount_validity_and_metadata(stack):
     "options, words",
     [
         (("--limit", "0"), '--limit is "0": allowed is an integer from 1 to 100'),
-        (("--begin", "soon"), '--begin is "soon": allowed is a time'),
+        (("--begin", "soon"), '--begin is "soon": allowed is a day'),
         (("--end", PAST), f'--end is "{PAST}": allowed is a time after now'),
         (("--end", "now"), '--end is "now": allowed is a time after now'),
         (("--percent-off", "100.5"), '--percent-off is "100.5": allowed is 0.01 to 100'),
@@ -438,3 +438,34 @@ def test_other_terms_under_the_same_version_are_given_again(stack, redis_client)
     shown = show(stack, coupon)
     assert redis_client.hget(f"coupon:{{{coupon}}}", "limit") == "3"
     assert shown["redis"]["version"] == shown["postgresql"]["version"]
+
+
+# Tags
+
+
+def test_campaigns_are_found_by_their_tags(stack):
+    tag = "t" + uuid.uuid4().hex[:8]
+    coupon = stack.coupon_make(5, tags=f"{tag},noon.sale")
+    other = stack.coupon_make(5, tags="noon.sale")
+    listed = [json.loads(line) for line in stack.ctl("list", "--tag", tag, "--json").splitlines()]
+    assert [(one["coupon"], one["tags"]) for one in listed] == [(coupon, [tag, "noon.sale"])]
+    stack.coupon_edit(other, "--tags", tag)
+    assert show(stack, other)["tags"] == [tag] and history(stack, other)[-1]["changes"] == {
+        "tags": [["noon.sale"], [tag]]
+    }
+    stack.coupon_edit(coupon, "--tags", "none")
+    assert show(stack, coupon)["tags"] == []
+    assert [
+        json.loads(line)["coupon"]
+        for line in stack.ctl("list", "--tag", tag, "--json").splitlines()
+    ] == [other]
+    assert f"tags         {tag}" in stack.ctl("show", other)
+
+
+@pytest.mark.parametrize(
+    "tags", ["Noon", "a,", ",a", "a,,b", "a b", "é", "x" * 33, ",".join(map(str, range(17)))]
+)
+def test_a_tag_is_a_short_word(tags, stack):
+    result = stack.ctl_run("create", "--name", "n", "--total", 1, "--tags", tags)
+    assert result.returncode == 2 and f'--tags is "{tags}"' in result.stderr, result
+    assert "16 words of 1 to 32 lower-case" in result.stderr

@@ -30,8 +30,8 @@ REJECTED = (
 )
 TERMS = (
     "SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,"
-    " currency, amount_off, percent_off, threshold, cap, metadata, void_returns, events_on, status,"
-    " version FROM coupon ORDER BY id"
+    " zone, currency, amount_off, percent_off, threshold, cap, metadata, void_returns, events_on,"
+    " status, version FROM coupon ORDER BY id"
 )
 ALL = (
     ROWS,

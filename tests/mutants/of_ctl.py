@@ -7,7 +7,49 @@ IMPORT = "tests/e2e/test_e2e_codes_import.py::"
 DOCTOR = "tests/e2e/test_e2e_doctor.py::"
 SETUP = "tests/scripts/test_setup.py::"
 
+TIMES = "tests/e2e/test_e2e_times.py::"
+
 MUTANTS = [
+    mutant(
+        "times",
+        "the two readings of a time",
+        "ctl/times.c",
+        "if (form == TIME_LOCAL && n > 1)",
+        "if (form == TIME_LOCAL && n > 2)",
+        TIMES + "test_a_time_that_is_none_or_two_is_refused_with_both_readings",
+    ),
+    mutant(
+        "times",
+        "a day as an end is the whole day",
+        "ctl/times.c",
+        "if (form == TIME_DAY && edge == TIME_END)",
+        "if (form == TIME_DAY && edge != TIME_END)",
+        TIMES + "test_a_local_time_is_of_the_zone",
+    ),
+    mutant(
+        "times",
+        "the first moment of a day without midnight",
+        "ctl/times.c",
+        "row = form == TIME_DAY && !is_shown ? n - 1 : 0;",
+        "row = 0;",
+        TIMES + "test_a_local_time_is_of_the_zone",
+    ),
+    mutant(
+        "times",
+        "the zone of the campaign in an edit",
+        "ctl/campaign/cmd_create.c",
+        'snprintf(zone, sizeof(zone), "%s", change.zone);',
+        'snprintf(zone, sizeof(zone), "%s", ZONE_DEFAULT);',
+        TIMES + "test_an_edit_reads_in_the_zone_of_the_campaign",
+    ),
+    mutant(
+        "times",
+        "the offset before a clock is set",
+        "sql/query/time.sql",
+        "(local - interval '24 hours')",
+        "(local + interval '24 hours')",
+        TIMES + "test_a_time_that_is_none_or_two_is_refused_with_both_readings",
+    ),
     mutant(
         "distribute",
         "an object with two users",
