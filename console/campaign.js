@@ -94,6 +94,7 @@ const TERMS = {
     events: "Send events",
     zone: "Time zone",
     tags: "Tags",
+    hidden: "Leave it out of offers",
 };
 
 const ALL_CAMPAIGNS = () => h("a", { href: "#/campaigns" }, "All campaigns");
@@ -326,6 +327,7 @@ class Campaign {
                 ["Voided coupons", shown.void_returns ? "return to stock" : "stay taken"],
                 ["Events", shown.events ? "are sent" : "are not sent"],
                 ["Tags", shown.tags.join(", ") || null],
+                ["Offers", shown.hidden ? "leave it out" : "have it"],
             ]),
         );
     }

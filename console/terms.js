@@ -73,6 +73,7 @@ const FIELDS = [
     },
     { member: "void_returns", label: "Return voided coupons to stock", kind: "switch" },
     { member: "events", label: "Send events of this campaign", kind: "switch" },
+    { member: "hidden", label: "Leave it out of offers", kind: "switch" },
 ];
 const REMOVES = { validity: "valid_days", discount: "amount_off" };
 

@@ -26,6 +26,7 @@
 #include "gateway/read/coupons.h"
 #include "gateway/read/key_records.h"
 #include "gateway/read/lookup.h"
+#include "gateway/read/offers.h"
 #include "gateway/read/status.h"
 #include "gateway/presence.h"
 #include "gateway/store_checks.h"
@@ -45,7 +46,7 @@
 #define COMPARISONS_N 3         /* one for each lookup */
 #define REQUEST_BYTES_MAX 65536 /* of a line or body: the protocol promises it to clients */
 #define COUPONS_MAX 65536       /* coupons that one process remembers */
-/* `status` and `coupon` that Redis has at once: what is issued waits behind them. */
+/* What `status`, `coupon` and `offers` ask, that Redis has at once: what is issued waits behind them. */
 #define REDIS_READS_MAX 128
 #define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
 /*
@@ -75,7 +76,8 @@ struct gateway {
 	struct claim *claim;
 	struct use_requests *uses;
 	struct status_parts status;
-	struct offers offers;
+	struct discounts discounts;
+	struct catalogue *catalogue;
 	struct fair_queue *queue; /* reads that wait for Redis */
 	size_t reads_in_redis;
 	int64_t receives_ms; /* when requests for receives were last sent to Redis */
@@ -150,6 +152,7 @@ static void dispatch(void *context, struct request *request)
 		return;
 	case OP_STATUS:
 	case OP_COUPON:
+	case OP_OFFERS:
 		request = fair_queue_add(gateway->queue, request);
 		if (request)
 			request_fail(request, ANSWER_BUSY, NULL);
@@ -259,6 +262,7 @@ static void tick(struct gateway *gateway)
 		publisher_installation(gateway->publisher,
 				       gateway->comparisons[0].copy.installation);
 	claim_tick(gateway->claim, now_ms);
+	catalogue_tick(gateway->catalogue, now_ms);
 	metrics_set(METRIC_UNCONFIRMED, (int64_t)admission_unconfirmed(gateway->admission));
 	metrics_set(METRIC_UNCOPIED, (int64_t)copies_lost(gateway->copies));
 	metrics_set(METRIC_WAITING, (int64_t)waiters_count(gateway->waiters));
@@ -529,6 +533,10 @@ static void loop(struct gateway *gateway, int publisher_fd)
 		/* Redis gets of the reads that wait for it as many as it may have. */
 		while (gateway->reads_in_redis < REDIS_READS_MAX &&
 		       (request = fair_queue_take(gateway->queue))) {
+			if (request->op == OP_OFFERS) {
+				offers_answer(&gateway->status, gateway->catalogue, request);
+				continue;
+			}
 			gateway->reads_in_redis++;
 			status_answer(&gateway->status, request);
 		}
@@ -693,12 +701,13 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	redis_pool_bind(gateway->redis, gateway->admission);
 
 	/* Reads */
-	gateway->offers.reads = gateway->reads;
+	gateway->discounts.reads = gateway->reads;
+	gateway->catalogue = catalogue_new(gateway->lookup);
 	gateway->status = (struct status_parts){ .redis = gateway->redis,
 						 .replicas = gateway->replicas,
 						 .lookup = gateway->lookup,
 						 .reads = gateway->reads,
-						 .offers = &gateway->offers,
+						 .discounts = &gateway->discounts,
 						 .admission = gateway->admission,
 						 .in_redis = &gateway->reads_in_redis };
 	gateway->queue = fair_queue_new((size_t)config->inflight_max);
@@ -717,6 +726,7 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 					       .copies = gateway->copies,
 					       .key_watch = auth_key_watch(gateway->auth),
 					       .claim = gateway->claim,
+					       .catalogue = gateway->catalogue,
 					       .comparison = &gateway->comparisons[0] };
 	presence_init(&gateway->presence, config->listen, process);
 	gateway->weak_settings = (struct weak_settings){

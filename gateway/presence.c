@@ -226,6 +226,7 @@ static void on_mark_read(void *context, const redisReply *reply)
 	if (news != presence->news) {
 		presence->news = news;
 		admission_forget(presence->admission);
+		presence->news_terms = catalogue_renew(presence->catalogue);
 		presence->news_keys = key_watch_ask(presence->key_watch, 1);
 		presence->news_codes = claim_codes_renew(presence->claim);
 	}
@@ -257,7 +258,8 @@ static void on_knows(void *context, const redisReply *reply)
 /* Tells what it knows when that is more: a keeper at rest would notice any other write. */
 static void knows_tell(struct presence *presence)
 {
-	int64_t keys = presence->knows_keys, codes = presence->knows_codes;
+	int64_t terms = presence->knows_terms, keys = presence->knows_keys,
+		codes = presence->knows_codes;
 	int told = key_watch_told(presence->key_watch, presence->news_keys);
 	char numbers[3 * NUMBER_SIZE];
 	const char *argv[] = { "EVAL", SET_WITHOUT_MEMORY, "1", KNOWS_KEY, presence->id, numbers };
@@ -266,14 +268,16 @@ static void knows_tell(struct presence *presence)
 		keys = presence->news;
 	else if (told < 0)
 		presence->news_keys = key_watch_ask(presence->key_watch, 1);
+	if (catalogue_has(presence->catalogue, presence->news_terms))
+		terms = presence->news;
 	if (claim_codes_has(presence->claim, presence->news_codes))
 		codes = presence->news;
-	if (presence->knows_terms == presence->news && keys == presence->knows_keys &&
+	if (terms == presence->knows_terms && keys == presence->knows_keys &&
 	    codes == presence->knows_codes)
 		return;
-	snprintf(numbers, sizeof(numbers), "%lld %lld %lld", (long long)presence->news,
-		 (long long)keys, (long long)codes);
-	presence->knows_terms = presence->news;
+	snprintf(numbers, sizeof(numbers), "%lld %lld %lld", (long long)terms, (long long)keys,
+		 (long long)codes);
+	presence->knows_terms = terms;
 	presence->knows_keys = keys;
 	presence->knows_codes = codes;
 	redis_pool_query(presence->redis, 6, argv, on_knows, presence);

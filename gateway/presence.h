@@ -33,6 +33,7 @@
 #include "gateway/admit/admission.h"
 #include "gateway/admit/redis_pool.h"
 #include "gateway/claim/claim.h"
+#include "gateway/read/catalogue.h"
 #include "gateway/read/lookup.h"
 #include "gateway/store_checks.h"
 
@@ -48,6 +49,7 @@ struct presence {
 	const struct copies *copies;
 	struct key_watch *key_watch;
 	struct claim *claim;
+	struct catalogue *catalogue;
 	const struct comparison *comparison; /* between both stores */
 	char id[ULID_UUID_SIZE];
 	char place[PRESENCE_PLACE_SIZE];
@@ -65,7 +67,8 @@ struct presence {
 	int64_t marked_ms;              /* when the first mark was answered; 0: it was not */
 	int is_looking;                 /* whether the mark is still there, and for news */
 	int64_t news;                   /* the number in Redis, when it was last looked at */
-	uint64_t news_keys, news_codes; /* the question and the look that began after that */
+	/* The look, the question and the look that began after that. */
+	uint64_t news_terms, news_keys, news_codes;
 	int64_t knows_terms, knows_keys, knows_codes; /* as Redis was told last */
 	uint64_t lookup_connects;                     /* over which the row was written */
 	int64_t alive_ms;                             /* when the row is written again */

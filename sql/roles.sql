@@ -160,11 +160,11 @@ GRANT INSERT (command, request, asked_by, expires_at), DELETE,
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-		void_returns, events_on, tags, status, pause_reason, version, created_at,
+		void_returns, events_on, tags, hidden, status, pause_reason, version, created_at,
 		updated_at),
 	UPDATE (name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-		void_returns, events_on, tags, status, pause_reason, version, updated_at,
+		void_returns, events_on, tags, hidden, status, pause_reason, version, updated_at,
 		rebuild_asked, revocation_num)
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;

@@ -71,7 +71,10 @@
 			     "default off"),                                                       \
 		OPTION_OR_NONE("tags", "LIST",                                                     \
 			       "words by which it is found, separated by commas: up to 16 of 1 "   \
-			       "to 32 lower-case letters, digits, '.', '_' and '-'")
+			       "to 32 lower-case letters, digits, '.', '_' and '-'"),              \
+		OPTION_WORDS("hidden", "yes|no", WORDS("yes", "no"),                               \
+			     "whether offers leave it out, so that only who knows its id or a "    \
+			     "code asks for it; default no")
 
 static int is_word(const struct args *args, const char *name, const char *word)
 {
@@ -335,6 +338,7 @@ static cJSON *terms_read(const struct args *args)
 	choice_read(args, terms, "void-returns", "void_returns");
 	choice_read(args, terms, "events", "events_on");
 	tags_read(args, terms);
+	choice_read(args, terms, "hidden", "hidden");
 	return terms;
 }
 

@@ -209,6 +209,7 @@ static const char show_template[] =
 	"[metadata   metadata     {metadata}\n]"
 	"[events   events       on\n]"
 	"[local.tags   tags         {local.tags}\n]"
+	"[hidden   offers       leave it out\n]"
 	"\n"
 	"  {:-12} {:4}PostgreSQL {:9}Redis\n"
 	"  status       {postgresql.status:14} [redis.error    unreachable]"

@@ -50,6 +50,7 @@ static const struct {
 	[OP_STATUS] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPON] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPONS] = { KEY_ROLE_READ, 1 },
+	[OP_OFFERS] = { KEY_ROLE_ISSUE, 1 },
 	[OP_PING] = { ~0U, 1 },
 	[OP_AUTH] = { ~0U, 1 },
 	[OP_STATS] = { KEY_ROLE_MONITOR, 0 },

@@ -59,6 +59,8 @@ enum member {
 	MEMBER_LIMIT,
 	MEMBER_USABLE,
 	MEMBER_CURSOR,
+	MEMBER_WITHIN,
+	MEMBER_TAG,
 	MEMBERS_N
 };
 
@@ -73,7 +75,8 @@ static const struct {
 			    OF(OP_ISSUE) | OF(OP_COUPON) | OF(OP_QUOTE) },
 	[MEMBER_CODE] = { "code", OF(OP_CLAIM), OF(OP_CLAIM) },
 	[MEMBER_USER] = { "user",
-			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) | USES,
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) |
+				  OF(OP_OFFERS) | USES,
 			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
 	[MEMBER_AMOUNT] = { "amount", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
 	[MEMBER_CURRENCY] = { "currency", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
@@ -87,9 +90,11 @@ static const struct {
 	[MEMBER_REASON] = { "reason", OF(OP_ROLLBACK), 0 },
 	[MEMBER_TRACE] = { "trace", OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
 	[MEMBER_ACK] = { "ack", OF(OP_ISSUE) | OF(OP_CLAIM), 0 },
-	[MEMBER_LIMIT] = { "limit", OF(OP_COUPONS), 0 },
+	[MEMBER_LIMIT] = { "limit", OF(OP_COUPONS) | OF(OP_OFFERS), 0 },
 	[MEMBER_USABLE] = { "usable", OF(OP_COUPONS), 0 },
-	[MEMBER_CURSOR] = { "cursor", OF(OP_COUPONS), 0 },
+	[MEMBER_CURSOR] = { "cursor", OF(OP_COUPONS) | OF(OP_OFFERS), 0 },
+	[MEMBER_WITHIN] = { "within", OF(OP_OFFERS), 0 },
+	[MEMBER_TAG] = { "tag", OF(OP_OFFERS), 0 },
 };
 
 static const char *id_member(struct parse *parse, const cJSON *item)
@@ -183,6 +188,32 @@ static const char *receives_member(struct parse *parse, const cJSON *item)
 	}
 	parse->use.receives_n = n;
 	return use_receives_valid(parse->receives, n) ? NULL : allowed;
+}
+
+/* Seconds, or a text with a unit, as 7d. */
+static const char *within_member(struct request *request, const cJSON *item)
+{
+	static const char units[] = "smhd";
+	static const int64_t seconds_of[] = { 1, 60, 3600, 86400 };
+	const char *string = cJSON_GetStringValue(item), *unit = NULL;
+	int64_t *seconds = &request->page.within_s;
+	char digits[NUMBER_SIZE];
+	size_t len = string ? strspn(string, "0123456789") : 0;
+	int is_wrong;
+
+	if (!string) {
+		is_wrong = json_integer(item, 0, REQUEST_WITHIN_MAX_S, seconds);
+	} else {
+		unit = string[len] && !string[len + 1] ? strchr(units, string[len]) : NULL;
+		snprintf(digits, sizeof(digits), "%.*s", (int)len, string);
+		is_wrong = len == 0 || len > 9 || (string[len] && !unit) ||
+			   number_parse(digits, REQUEST_WITHIN_MAX_S, seconds);
+		if (!is_wrong && unit)
+			*seconds *= seconds_of[unit - units];
+	}
+	return is_wrong || *seconds > REQUEST_WITHIN_MAX_S
+		       ? "must be seconds or a text as 7d, 12h, 30m or 90s, at most 366 days"
+		       : NULL;
 }
 
 /*
@@ -287,6 +318,15 @@ static const char *member_take(struct parse *parse, enum member member, const cJ
 			       : "must be true or false";
 	case MEMBER_CURSOR: /* it belongs to the user, who may be named after it */
 		parse->cursor = item;
+		return NULL;
+	case MEMBER_WITHIN:
+		return within_member(request, item);
+	case MEMBER_TAG:
+		if (len == 0 || len > REQUEST_TAG_MAX ||
+		    strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-") != len)
+			return "must be a string of 1 to 32 lower-case letters, digits, '.', '_' "
+			       "and '-'";
+		parse->code = text;
 		return NULL;
 	case MEMBERS_N:
 		break;
@@ -447,7 +487,11 @@ static int object_parse(struct parse *parse, const cJSON *root)
 	    coupon_cursor_parse(&request->page.after, &request->user, item->valuestring,
 				strlen(item->valuestring)))
 		return parse_fail(parse, "cursor", item,
-				  "must be the cursor of a reply to coupons of the same user");
+				  request->op == OP_OFFERS
+					  ? "must be the cursor of a reply to offers with the same "
+					    "user"
+					  : "must be the cursor of a reply to coupons of the same "
+					    "user");
 	request->page.is_next = 1;
 	return 0;
 }
@@ -510,7 +554,8 @@ struct request *request_parse(struct json_arena *arena, const char *text, size_t
 	parse.use.receives_n = 0;
 	parse.request = (struct request){ .responder = responder,
 					  .op = op,
-					  .page.limit = REQUEST_PAGE_DEFAULT };
+					  .page.limit = REQUEST_PAGE_DEFAULT,
+					  .page.within_s = REQUEST_WITHIN_DEFAULT_S };
 
 	json_mark_skip(&text, &len);
 	root = json_parse(arena, text, len, &error);

@@ -73,6 +73,9 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 #define REQUEST_PAGE_MAX 100
 #define REQUEST_PAGE_DEFAULT 20
 
+#define REQUEST_TAG_MAX 32                   /* bytes of a tag of campaigns */
+#define REQUEST_WITHIN_DEFAULT_S (7 * 86400) /* when what is on offer begins at the latest */
+#define REQUEST_WITHIN_MAX_S (366 * 86400)
 #define REQUEST_CODE_MAX 128 /* bytes of an exchange code as the client writes it */
 
 /*
@@ -105,9 +108,10 @@ int coupon_cursor_parse(struct coupon_cursor *cursor, const struct user_id *user
 
 /* The page that the client wants. */
 struct request_page {
-	int limit;     /* 1 to REQUEST_PAGE_MAX */
-	int is_usable; /* only coupons that an order could use now */
-	int is_next;   /* of the first page there is no `after` */
+	int limit;        /* 1 to REQUEST_PAGE_MAX */
+	int is_usable;    /* only coupons that an order could use now */
+	int64_t within_s; /* OP_OFFERS: those that begin so soon */
+	int is_next;      /* of the first page there is no `after` */
 	struct coupon_cursor after;
 };
 
@@ -127,14 +131,14 @@ struct request {
 	int64_t coupon;
 	struct user_id user; /* of OP_HOLD to OP_ROLLBACK: who must have them; empty: anybody */
 	struct receive receive;
-	struct request_page page; /* OP_COUPONS */
+	struct request_page page; /* OP_COUPONS and OP_OFFERS */
 	struct request_use *use;  /* OP_HOLD to OP_QUOTE, behind the text; else NULL */
 	int64_t begun_us;         /* monotonic */
 	const struct api_key *by; /* NULL: no key */
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
 	size_t trace_len;         /* 0: nothing is handed on of its caller's tracing */
-	size_t code_len;          /* OP_CLAIM; OP_AUTH: what is presented; else 0 */
+	size_t code_len;          /* OP_CLAIM; OP_AUTH: what is presented; OP_OFFERS: the tag */
 	char text[];              /* the id as JSON, key, trace, code, each with a NUL */
 };
 

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#define OFFERS_MAX 4096      /* coupons that are remembered */
-#define OFFERS_KEEP_MS 10000 /* then one is read again, in case PostgreSQL was put back */
-#define OFFERS_AGAIN_MS 1000 /* as long as PostgreSQL does not have the version, or failed */
+#define DISCOUNTS_MAX 4096      /* coupons that are remembered */
+#define DISCOUNTS_KEEP_MS 10000 /* then one is read again, in case PostgreSQL was put back */
+#define DISCOUNTS_AGAIN_MS 1000 /* as long as PostgreSQL does not have the version, or failed */
 
-struct offer {
+struct discount {
 	int64_t id; /* the coupon's */
 	UT_hash_handle hh;
 	int64_t version; /* the terms that the members show; 0: they were never read */
@@ -22,8 +22,8 @@ struct offer {
 	int64_t asked_for; /* version, by the last look-up */
 	int has_failed;    /* it did */
 	int64_t ended_ms;  /* when it ended */
-	int is_asked;      /* a look-up is in progress: the offer is not forgotten */
-	STAILQ_HEAD(, offer_asker) askers;
+	int is_asked;      /* a look-up is in progress: the discount is not forgotten */
+	STAILQ_HEAD(, discount_asker) askers;
 };
 
 int row_of_coupon(const PGresult *rows, int64_t coupon)
@@ -60,8 +60,7 @@ void member_raw(cJSON *object, const PGresult *rows, int row, const char *name)
 		check(cJSON_AddRawToObject(object, name, column_text(rows, row, name)));
 }
 
-/* `discount` and `metadata`, as far as the row has them. */
-static void member_offer(cJSON *object, const PGresult *rows, int row)
+void member_discount(cJSON *object, const PGresult *rows, int row)
 {
 	cJSON *discount = checked(cJSON_CreateObject());
 
@@ -87,80 +86,81 @@ void member_receive(cJSON *object, const struct receive *receive, int slot)
 }
 
 /* Members of an older version are shown if they are all that PostgreSQL has, not if it failed. */
-static const cJSON *members_known(const struct offer *offer, int64_t version)
+static const cJSON *members_known(const struct discount *discount, int64_t version)
 {
-	return offer->version >= version || !offer->has_failed ? offer->members : NULL;
+	return discount->version >= version || !discount->has_failed ? discount->members : NULL;
 }
 
-static void offer_read(struct offer *offer, const PGresult *rows)
+static void discount_read(struct discount *discount, const PGresult *rows)
 {
-	offer->ended_ms = clock_monotonic_ms();
-	offer->has_failed = !rows || PQntuples(rows) == 0;
-	if (offer->has_failed)
+	discount->ended_ms = clock_monotonic_ms();
+	discount->has_failed = !rows || PQntuples(rows) == 0;
+	if (discount->has_failed)
 		return;
-	cJSON_Delete(offer->members);
-	offer->members = checked(cJSON_CreateObject());
-	offer->version = column_number(rows, 0, "version");
-	member_offer(offer->members, rows, 0);
+	cJSON_Delete(discount->members);
+	discount->members = checked(cJSON_CreateObject());
+	discount->version = column_number(rows, 0, "version");
+	member_discount(discount->members, rows, 0);
 }
 
-static void on_offer_row(void *context, const PGresult *rows)
+static void on_discount_row(void *context, const PGresult *rows)
 {
-	struct offer *offer = context;
-	struct offer_asker *asker;
+	struct discount *discount = context;
+	struct discount_asker *asker;
 
-	offer_read(offer, rows);
-	while ((asker = STAILQ_FIRST(&offer->askers))) {
-		STAILQ_REMOVE_HEAD(&offer->askers, next);
-		asker->done(asker->context, members_known(offer, asker->version));
+	discount_read(discount, rows);
+	while ((asker = STAILQ_FIRST(&discount->askers))) {
+		STAILQ_REMOVE_HEAD(&discount->askers, next);
+		asker->done(asker->context, members_known(discount, asker->version));
 	}
-	offer->is_asked = 0; /* from here on it may be forgotten */
+	discount->is_asked = 0; /* from here on it may be forgotten */
 }
 
-void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker)
+void discounts_ask(struct discounts *discounts, int64_t coupon, struct discount_asker *asker)
 {
-	struct offer *offer;
+	struct discount *discount;
 	int64_t after_ms;
 	int had_failed;
 
-	HASH_FIND(hh, offers->by_id, &coupon, sizeof(coupon), offer);
-	if (offer) {
-		HASH_DEL(offers->by_id, offer);
+	HASH_FIND(hh, discounts->by_id, &coupon, sizeof(coupon), discount);
+	if (discount) {
+		HASH_DEL(discounts->by_id, discount);
 	} else {
 		/* The first is the least recently used: it is forgotten for a new one. */
-		if (HASH_COUNT(offers->by_id) >= OFFERS_MAX) {
-			offer = offers->by_id;
-			if (offer->is_asked) {
+		if (HASH_COUNT(discounts->by_id) >= DISCOUNTS_MAX) {
+			discount = discounts->by_id;
+			if (discount->is_asked) {
 				asker->done(asker->context, NULL);
 				return;
 			}
-			HASH_DEL(offers->by_id, offer);
-			cJSON_Delete(offer->members);
-			free(offer);
+			HASH_DEL(discounts->by_id, discount);
+			cJSON_Delete(discount->members);
+			free(discount);
 		}
-		offer = checked(calloc(1, sizeof(*offer)));
-		offer->id = coupon;
-		STAILQ_INIT(&offer->askers);
+		discount = checked(calloc(1, sizeof(*discount)));
+		discount->id = coupon;
+		STAILQ_INIT(&discount->askers);
 	}
-	HASH_ADD(hh, offers->by_id, id, sizeof(offer->id), offer);
-	had_failed = offer->has_failed;
+	HASH_ADD(hh, discounts->by_id, id, sizeof(discount->id), discount);
+	had_failed = discount->has_failed;
 
 	/* PostgreSQL is asked for that version, or whether there is another one. */
-	after_ms = offer->version < asker->version ? OFFERS_AGAIN_MS : OFFERS_KEEP_MS;
-	if (!offer->is_asked && (offer->asked_for < asker->version ||
-				 clock_monotonic_ms() - offer->ended_ms >= after_ms)) {
-		offer->asked_for = asker->version;
-		if (lookup_ask(offers->reads, LOOKUP_OFFER,
-			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_offer_row, offer))
-			offer_read(offer, NULL);
+	after_ms = discount->version < asker->version ? DISCOUNTS_AGAIN_MS : DISCOUNTS_KEEP_MS;
+	if (!discount->is_asked && (discount->asked_for < asker->version ||
+				    clock_monotonic_ms() - discount->ended_ms >= after_ms)) {
+		discount->asked_for = asker->version;
+		if (lookup_ask(discounts->reads, LOOKUP_DISCOUNT,
+			       POSTGRES_ARGUMENTS(postgres_number(coupon)), on_discount_row,
+			       discount))
+			discount_read(discount, NULL);
 		else
-			offer->is_asked = 1;
+			discount->is_asked = 1;
 	}
 
-	if (offer->is_asked && offer->version < asker->version && !had_failed)
-		STAILQ_INSERT_TAIL(&offer->askers, asker, next);
+	if (discount->is_asked && discount->version < asker->version && !had_failed)
+		STAILQ_INSERT_TAIL(&discount->askers, asker, next);
 	else
-		asker->done(asker->context, members_known(offer, asker->version));
+		asker->done(asker->context, members_known(discount, asker->version));
 }
 
 #define PAGE_BYTES 131072 /* rows of a page: so clients can read it in time */
@@ -209,7 +209,7 @@ static void on_page(void *context, const PGresult *rows)
 		member_column(member, rows, row, "received_at");
 		member_column(member, rows, row, "valid_from");
 		member_column(member, rows, row, "valid_to");
-		member_offer(member, rows, row);
+		member_discount(member, rows, row);
 		if (*PQgetvalue(rows, row, PQfnumber(rows, "is_voided")) == 't')
 			check(cJSON_AddTrueToObject(member, "voided"));
 		member_raw(member, rows, row, "use");

@@ -18,13 +18,13 @@ void quote_answer(struct lookup *reads, struct request *request);
  * time, in PostgreSQL, which may be a replica. Event-loop thread only.
  */
 
-struct offers {
+struct discounts {
 	struct lookup *reads;
-	struct offer *by_id; /* its own */
+	struct discount *by_id; /* its own */
 };
 
-struct offer_asker {
-	STAILQ_ENTRY(offer_asker) next;
+struct discount_asker {
+	STAILQ_ENTRY(discount_asker) next;
 	int64_t version; /* which terms it wants */
 	/* The members for a reply, lent; NULL: they are not known. */
 	void (*done)(void *context, const cJSON *members);
@@ -36,7 +36,7 @@ struct offer_asker {
  * and to an earlier one only while the replica is behind. Nobody waits for a PostgreSQL that failed
  * before.
  */
-void offers_ask(struct offers *offers, int64_t coupon, struct offer_asker *asker);
+void discounts_ask(struct discounts *discounts, int64_t coupon, struct discount_asker *asker);
 
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
@@ -48,5 +48,7 @@ int row_of_coupon(const PGresult *rows, int64_t coupon);
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
 /* As member_column(), for a number, with all its digits, or for JSON. */
 void member_raw(cJSON *object, const PGresult *rows, int row, const char *name);
+/* Adds `discount` and `metadata`, as far as the row has them. */
+void member_discount(cJSON *object, const PGresult *rows, int row);
 /* Adds `receive` and `slot`. */
 void member_receive(cJSON *object, const struct receive *receive, int slot);

@@ -66,9 +66,10 @@ static const struct lookup_profile {
 enum lane_id {
 	LANE_OWN, /* what is asked about PostgreSQL itself: compared or not */
 	LANE_CATALOGUE,
+	LANE_ON_OFFER,
 	LANE_CODE_TEXTS,
 	LANE_PAGES,
-	LANE_OFFERS,
+	LANE_DISCOUNTS,
 	LANE_QUOTES,
 	LANE_ISSUED, /* many in one statement from here on: receives, */
 	LANE_STATUS,
@@ -88,15 +89,17 @@ static const struct lane_query {
 	[LOOKUP_ALIVE] = { LANE_OWN, sql_query_gateway_alive, 1 },
 	[LOOKUP_GONE] = { LANE_OWN, sql_query_gateway_gone, 1 },
 	[LOOKUP_KEYS] = { LANE_OWN, sql_query_key_news, 1 },
-	[LOOKUP_LISTEN] = { LANE_OWN, "LISTEN couponmq_keys", 1 },
+	[LOOKUP_LISTEN] = { LANE_OWN, "LISTEN couponmq_keys; LISTEN couponmq_terms", 1 },
 	[LOOKUP_CODE_STATE] = { LANE_CATALOGUE, sql_query_code_state, 1 },
 	[LOOKUP_CODE_CATALOGUE] = { LANE_CATALOGUE, sql_query_code_catalogue, 1 },
+	[LOOKUP_OFFER_PAGE] = { LANE_ON_OFFER, sql_query_offer_page, 1 },
+	[LOOKUP_OFFER_ROWS] = { LANE_ON_OFFER, sql_query_offer_rows, 1 },
 	[LOOKUP_ISSUED] = { LANE_ISSUED, sql_query_receive_committed, 0 },
 	[LOOKUP_RECEIVE] = { LANE_STATUS, sql_query_receive_outcome, 0 },
 	[LOOKUP_USER] = { LANE_STATUS_USERS, sql_query_user_outcomes, 0 },
 	[LOOKUP_CODE_TEXTS] = { LANE_CODE_TEXTS, sql_query_code_claimable, 0 },
 	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
-	[LOOKUP_OFFER] = { LANE_OFFERS, sql_query_coupon_offer, 0 },
+	[LOOKUP_DISCOUNT] = { LANE_DISCOUNTS, sql_query_coupon_discount, 0 },
 	[LOOKUP_QUOTE] = { LANE_QUOTES, sql_query_quote, 0 },
 	[LOOKUP_COUPON] = { LANE_COUPONS, sql_query_coupon_state, 0 },
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
@@ -243,6 +246,8 @@ struct lookup {
 	int is_replica;
 	void (*keys_notified)(void *context);
 	void *keys_context;
+	void (*terms_changed)(void *context, int64_t coupon);
+	void *terms_context;
 	struct ticker *ticker; /* while a look-up waits, or a session is not idle */
 	size_t sessions_n;
 	struct lookup_session sessions[];
@@ -476,10 +481,23 @@ static void on_socket(evutil_socket_t fd, short what, void *data)
 static void on_notified(void *context, const char *payload)
 {
 	struct lookup *lookup = context;
+	int64_t coupon = 0;
 
-	(void)payload;
-	if (lookup->keys_notified)
+	/* couponmq_terms has the id of a coupon, couponmq_keys nothing. NULL: any may be missed. */
+	if (lookup->keys_notified && (!payload || !*payload))
 		lookup->keys_notified(lookup->keys_context);
+	if (lookup->terms_changed && (!payload || *payload)) {
+		if (payload)
+			(void)id_parse(payload, strlen(payload), &coupon);
+		lookup->terms_changed(lookup->terms_context, coupon);
+	}
+}
+
+void lookup_on_terms(struct lookup *lookup, void (*changed)(void *context, int64_t coupon),
+		     void *context)
+{
+	lookup->terms_changed = changed;
+	lookup->terms_context = context;
 }
 
 void lookup_on_keys(struct lookup *lookup, void (*notified)(void *context), void *context)

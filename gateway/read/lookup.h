@@ -62,12 +62,14 @@ enum lookup_query {
 	LOOKUP_LISTEN,   /* a text in lookup.c */
 	LOOKUP_CODE_STATE,
 	LOOKUP_CODE_CATALOGUE,
+	LOOKUP_OFFER_PAGE,    /* offer_page, of all campaigns that are on offer */
+	LOOKUP_OFFER_ROWS,    /* offer_rows, of some */
 	LOOKUP_ISSUED,        /* receive_committed, for which a client waits with ack=issued */
 	LOOKUP_RECEIVE,       /* receive_outcome, for `status` */
 	LOOKUP_USER,          /* user_outcomes, of a receive's user and coupon alone */
 	LOOKUP_CODE_TEXTS,    /* code_claimable, of 1 to 256 texts */
 	LOOKUP_PAGE,          /* user_coupon_page */
-	LOOKUP_OFFER,         /* coupon_offer */
+	LOOKUP_DISCOUNT,      /* coupon_discount */
 	LOOKUP_QUOTE,         /* quote */
 	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
 	LOOKUP_STATUS_COUPON, /* as LOOKUP_COUPON, for `status` */
@@ -114,6 +116,13 @@ const char *lookup_trouble(const struct lookup *lookup);
  * have missed that. Only LOOKUP_DECIDING is told.
  */
 void lookup_on_keys(struct lookup *lookup, void (*notified)(void *context), void *context);
+
+/*
+ * Calls `changed` when the terms of a coupon have changed in PostgreSQL; with 0 when those of any
+ * may have changed. Otherwise as lookup_on_keys().
+ */
+void lookup_on_terms(struct lookup *lookup, void (*changed)(void *context, int64_t coupon),
+		     void *context);
 
 /* By the comparison. */
 void lookup_trust(struct lookup *lookup, enum lookup_trust trust);

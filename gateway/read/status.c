@@ -25,8 +25,8 @@ struct query {
 	struct redis_link *link;        /* to Redis; NULL: none */
 	char run_id[REDIS_RUN_ID_SIZE]; /* the process that had the records */
 	/* For `coupon`: */
-	cJSON *object; /* the reply, before the offer is known */
-	struct offer_asker asker;
+	cJSON *object; /* the reply, before the discount is known */
+	struct discount_asker asker;
 };
 
 /* Each takes the query and its request. */
@@ -338,7 +338,7 @@ static int64_t field_number(const redisReply *reply, enum field field)
 	return strtoll(reply->element[field]->str, NULL, 10);
 }
 
-static void on_offer(void *context, const cJSON *members)
+static void on_discount(void *context, const cJSON *members)
 {
 	struct query *query = context;
 	const cJSON *member;
@@ -350,7 +350,7 @@ static void on_offer(void *context, const cJSON *members)
 	query_answer(query, ANSWER_OK, NULL, query->object);
 }
 
-static void on_coupon_fields(void *context, const redisReply *reply)
+void coupon_state_read(const redisReply *reply, struct redis_link *link, struct coupon_state *state)
 {
 	static const struct {
 		const char *status, *message;
@@ -359,84 +359,121 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		{ "unverified", "the coupon is being compared with PostgreSQL" },
 		{ "counting", "Redis lost data of the coupon: its stock is being recounted" },
 	};
-	struct query *query = context;
-	const char *status, *state = "open";
-	int64_t begin_ms, end_ms, now_ms;
-	cJSON *object;
-	char id[ID_SIZE];
+	const char *status;
+	int64_t now_ms;
 
-	--*query->parts->in_redis;
+	*state = (struct coupon_state){ .state = "open" };
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
-		query_fail(query, ANSWER_UNAVAILABLE, "Redis is unreachable");
+		state->why = "Redis is unreachable";
 		return;
 	}
 	for (size_t i = 0; i < FIELDS_N; i++) {
 		if (!reply->element[i]->str) {
-			admission_refused(query->parts->admission, query->request->coupon);
-			coupon_look_up(query, query->parts->reads, LOOKUP_COUPON, on_coupon_row);
+			state->is_missing = 1;
+			state->why = "the coupon is published but not yet loaded into Redis";
 			return;
 		}
 	}
 	status = reply->element[STATUS]->str;
-	if (strcmp(status, "behind") == 0)
-		admission_refused(query->parts->admission, query->request->coupon);
-	else if (strcmp(status, "unverified") == 0)
-		redis_link_process_read(query->link);
+	if (strcmp(status, "unverified") == 0)
+		redis_link_process_read(link);
 	for (size_t i = 0; i < sizeof(withheld) / sizeof(withheld[0]); i++) {
 		if (strcmp(status, withheld[i].status) == 0) {
-			query_fail(query, ANSWER_UNAVAILABLE, withheld[i].message);
+			state->why = withheld[i].message;
+			state->is_behind = i == 0;
 			return;
 		}
 	}
 
-	begin_ms = field_number(reply, BEGIN);
-	end_ms = field_number(reply, END);
+	state->total = field_number(reply, TOTAL);
+	state->stock = field_number(reply, STOCK);
+	state->limit = field_number(reply, LIMIT);
+	state->begin_ms = field_number(reply, BEGIN);
+	state->end_ms = field_number(reply, END);
+	state->version = field_number(reply, VERSION);
 	now_ms = field_number(reply, NOW);
-	if (strcmp(status, "closed") == 0 || (end_ms > 0 && now_ms >= end_ms))
-		state = "ended";
+	if (strcmp(status, "closed") == 0 || (state->end_ms > 0 && now_ms >= state->end_ms))
+		state->state = "ended";
 	else if (strcmp(status, "paused") == 0)
-		state = "paused";
-	else if (now_ms < begin_ms)
-		state = "not_started";
+		state->state = "paused";
+	else if (now_ms < state->begin_ms)
+		state->state = "not_started";
+}
+
+static void on_coupon_fields(void *context, const redisReply *reply)
+{
+	struct query *query = context;
+	struct coupon_state state;
+	cJSON *object;
+	char id[ID_SIZE];
+
+	--*query->parts->in_redis;
+	coupon_state_read(reply, query->link, &state);
+	if (state.is_missing || state.is_behind)
+		admission_refused(query->parts->admission, query->request->coupon);
+	if (state.is_missing) {
+		coupon_look_up(query, query->parts->reads, LOOKUP_COUPON, on_coupon_row);
+		return;
+	}
+	if (state.why) {
+		query_fail(query, ANSWER_UNAVAILABLE, state.why);
+		return;
+	}
+
 	id_format(query->request->coupon, id);
 	query->object = object = checked(cJSON_CreateObject());
 	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "state", state);
-	cJSON_AddNumberToObject(object, "total", (double)field_number(reply, TOTAL));
-	cJSON_AddNumberToObject(object, "stock", (double)field_number(reply, STOCK));
-	cJSON_AddNumberToObject(object, "limit", (double)field_number(reply, LIMIT));
-	member_time(object, "begin", begin_ms);
-	member_time(object, "end", end_ms);
-	query->asker.version = field_number(reply, VERSION);
-	offers_ask(query->parts->offers, query->request->coupon, &query->asker);
+	cJSON_AddStringToObject(object, "state", state.state);
+	cJSON_AddNumberToObject(object, "total", (double)state.total);
+	cJSON_AddNumberToObject(object, "stock", (double)state.stock);
+	cJSON_AddNumberToObject(object, "limit", (double)state.limit);
+	member_time(object, "begin", state.begin_ms);
+	member_time(object, "end", state.end_ms);
+	query->asker.version = state.version;
+	discounts_ask(query->parts->discounts, query->request->coupon, &query->asker);
 }
 
 /* As in a call, the scripts get the highest that this process has seen of the coupon. */
+static void script_ask(const struct status_parts *parts, struct redis_link *link, int64_t coupon,
+		       const struct user_id *user, redis_done_fn *done, void *context)
+{
+	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
+	const char *argv[9];
+	int64_t generation, seq;
+	int n = 0;
+
+	admission_seen(parts->admission, coupon, &generation, &seq);
+	argv[n++] = "EVAL";
+	argv[n++] = user ? lua_user_state : lua_coupon_state;
+	argv[n++] = user ? "2" : "1";
+	argv[n++] = coupon_key(coupon, COUPON_KEY_COUPON, keys[0]);
+	if (user) {
+		argv[n++] = coupon_key(coupon, COUPON_KEY_USERS, keys[1]);
+		argv[n++] = user->text;
+	}
+	argv[n++] = link ? redis_link_handshake(link)->lease_argument : "";
+	argv[n++] = number_text(generation, generation_text);
+	argv[n++] = number_text(seq, seq_text);
+	redis_pool_query_over(link, n, argv, done, context);
+}
+
+void coupon_state_ask(const struct status_parts *parts, struct redis_link *link, int64_t coupon,
+		      redis_done_fn *done, void *context)
+{
+	script_ask(parts, link, coupon, NULL, done, context);
+}
+
 void status_answer(const struct status_parts *parts, struct request *request)
 {
 	struct redis_link *link = redis_pool_pick(parts->redis);
 	struct query *query = checked(calloc(1, sizeof(*query)));
-	int is_status = request->op == OP_STATUS, n = 0;
-	char keys[2][COUPON_KEY_SIZE], generation_text[NUMBER_SIZE], seq_text[NUMBER_SIZE];
-	const char *argv[9];
-	int64_t generation, seq;
+	int is_status = request->op == OP_STATUS;
 
 	*query = (struct query){ .parts = parts,
 				 .request = request,
 				 .link = link,
 				 .in_doubt = is_status && in_doubt(parts, request->coupon),
-				 .asker = { .done = on_offer, .context = query } };
-	admission_seen(parts->admission, request->coupon, &generation, &seq);
-	argv[n++] = "EVAL";
-	argv[n++] = is_status ? lua_user_state : lua_coupon_state;
-	argv[n++] = is_status ? "2" : "1";
-	argv[n++] = coupon_key(request->coupon, COUPON_KEY_COUPON, keys[0]);
-	if (is_status) {
-		argv[n++] = coupon_key(request->coupon, COUPON_KEY_USERS, keys[1]);
-		argv[n++] = request->user.text;
-	}
-	argv[n++] = link ? redis_link_handshake(link)->lease_argument : "";
-	argv[n++] = number_text(generation, generation_text);
-	argv[n++] = number_text(seq, seq_text);
-	redis_pool_query_over(link, n, argv, is_status ? on_records : on_coupon_fields, query);
+				 .asker = { .done = on_discount, .context = query } };
+	script_ask(parts, link, request->coupon, is_status ? &request->user : NULL,
+		   is_status ? on_records : on_coupon_fields, query);
 }

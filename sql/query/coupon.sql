@@ -4,11 +4,11 @@
 -- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	void_returns, events_on, tags)
+	void_returns, events_on, tags, hidden)
 SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
 	end_at, valid_days, valid_from, valid_to, coalesce(zone, 'UTC'), currency, amount_off,
 	percent_off, threshold, cap, budget, metadata, coalesce(void_returns, true),
-	coalesce(events_on, false), coalesce(tags, '{}')
+	coalesce(events_on, false), coalesce(tags, '{}'), coalesce(hidden, false)
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -25,15 +25,15 @@ SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.
 	zone = w.zone, currency = w.currency, amount_off = w.amount_off,
 	percent_off = w.percent_off, threshold = w.threshold, cap = w.cap, budget = w.budget,
 	metadata = w.metadata, void_returns = w.void_returns, events_on = w.events_on,
-	tags = w.tags, version = c.version + 1, updated_at = now()
+	tags = w.tags, hidden = w.hidden, version = c.version + 1, updated_at = now()
 FROM wanted AS w
 WHERE c.id = w.id
 	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
 		c.zone, c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.budget,
-		c.metadata, c.void_returns, c.events_on, c.tags)
+		c.metadata, c.void_returns, c.events_on, c.tags, c.hidden)
 	IS DISTINCT FROM (w.name, w.user_limit, w.begin_at, w.end_at, w.valid_days, w.valid_from,
 		w.valid_to, w.zone, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap,
-		w.budget, w.metadata, w.void_returns, w.events_on, w.tags)
+		w.budget, w.metadata, w.void_returns, w.events_on, w.tags, w.hidden)
 RETURNING c.version
 
 -- coupon_budget: The budget that a coupon would have with these terms: whether they fit. No row: it
@@ -174,7 +174,7 @@ WHERE c.id = ANY ($1::bigint[])
 		WHERE l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
 			AND a.application_name LIKE 'coupon-worker%')
 
--- coupon_offer: What a coupon gives to users: its discount, and metadata; and the version of its
+-- coupon_discount: What a coupon gives to users: its discount, and metadata; and the version of its
 -- terms.
 -- $1 coupon
 SELECT version, currency, amount_off, percent_off, cap, threshold, metadata::text AS metadata
@@ -233,7 +233,7 @@ SELECT id::text AS coupon,
 	(SELECT amount FROM budget AS b WHERE b.name = coupon.budget) AS "budget.amount",
 	(SELECT amount - held - spent FROM budget AS b WHERE b.name = coupon.budget)
 		AS "budget.left",
-	pause_reason, metadata, void_returns, events_on AS events, tags,
+	pause_reason, metadata, void_returns, events_on AS events, tags, hidden,
 	array_to_string(tags, ',') AS "local.tags", status AS "postgresql.status",
 	version AS "postgresql.version", total_num AS "postgresql.total",
 	issued_num AS "postgresql.issued",

@@ -34,6 +34,7 @@ CREATE TABLE coupon (
 	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
 	void_returns boolean NOT NULL DEFAULT true,
 	events_on   boolean NOT NULL DEFAULT false,
+	hidden      boolean NOT NULL DEFAULT false,          -- no offer: only who knows it asks
 	tags        text[] COLLATE "C" NOT NULL DEFAULT '{}' -- by which it is found
 		CHECK (cardinality(tags) <= 16
 			AND array_to_string(tags, ',', '') ~ '^([a-z0-9._-]{1,32}(,|$))*$'),
@@ -112,7 +113,7 @@ CREATE TRIGGER coupon_changing BEFORE UPDATE OF status, valid_days, valid_from, 
 CREATE TRIGGER coupon_changed
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, currency, amount_off, percent_off, threshold,
-		cap, budget, metadata, void_returns, events_on, zone, tags ON coupon
+		cap, budget, metadata, void_returns, events_on, zone, tags, hidden ON coupon
 	FOR EACH ROW EXECUTE FUNCTION coupon_changed();
 
 CREATE TRIGGER coupon_change_count

@@ -1,178 +1,181 @@
-"""The discount and the metadata of a coupon in `coupon` and `coupons`, over the socket and HTTP."""
+"""What is on offer: which campaigns, in which order, and what a user may have of each."""
 
-import json
 import uuid
 
 import pytest
 import requests
 
-from openapi import answer_check
-from relay import Relay, port_of
 from stack import wait_until
 
-PAGE_MAX = 1 << 18  # bytes of a page
+
+def offers(client, **members):
+    """All pages."""
+    found, cursor = [], {}
+    while True:
+        reply = client.call("offers", **members, **cursor)
+        assert (reply["code"], reply["status"]) == (0, "ok"), reply
+        found += reply["offers"]
+        if "cursor" not in reply:
+            return found
+        cursor = {"cursor": reply["cursor"]}
 
 
 @pytest.fixture
-def user():
-    """One that has no coupons."""
-    return str(uuid.uuid4())
+def tag():
+    """That of the campaigns of one test."""
+    return "t" + uuid.uuid4().hex[:12]
 
 
-@pytest.fixture
-def proxy(stack):
-    middle = Relay(port_of(stack.env["DATABASE_URL"]))
-    yield middle
-    middle.close()
+def ids(found):
+    return [one["coupon"] for one in found]
 
 
-def offer_of(reply):
-    return {name: reply[name] for name in ("discount", "metadata", "partial") if name in reply}
+def test_an_offer_says_what_coupon_says(stack, gateway, tag):
+    coupon = stack.coupon_make(
+        10, name='Noon "rush" é', limit=2, tags=f"{tag},winter", begin="2020-01-01T00:00:00Z",
+        end="2098-01-01T00:00:00Z", amount_off="5.00", threshold="20.00", currency="EUR",
+        metadata='{"theme":"noon","none":null}',
+    )  # fmt: skip
+    (one,) = offers(gateway, tag=tag)
+    shown = gateway.call("coupon", coupon=coupon)
+    assert {name: one[name] for name in shown.keys() - {"code", "status", "id"}} == {
+        name: shown[name] for name in shown.keys() - {"code", "status", "id"}
+    }
+    assert one["name"] == 'Noon "rush" é' and one["tags"] == [tag, "winter"]
+    assert one["metadata"] == {"theme": "noon", "none": None}
+    assert not one.keys() & {"taken", "left", "claimable", "why"}
 
 
-def offer(client, coupon):
-    reply = client.call("coupon", coupon=coupon)
-    assert reply["state"] == "open", reply
-    return offer_of(reply)
+def test_what_a_user_may_have(stack, gateway, tag):
+    def of_user(user):
+        return {one["coupon"]: one for one in offers(gateway, tag=tag, user=user)}
+
+    two = stack.coupon_make(10, limit=2, tags=tag)
+    last = stack.coupon_make(1, tags=tag)
+    soon = stack.coupon_make(10, tags=tag, begin="2026-12-01T00:00:00Z")
+    stack.coupon_edit(soon, "--begin", "2090-01-01T00:00:00Z")
+    found = of_user("ann")
+    assert soon not in found  # not within seven days
+    assert (found[two]["taken"], found[two]["left"], found[two]["claimable"]) == (0, 2, True)
+    assert "why" not in found[two]
+    for left in (1, 0):
+        assert gateway.issue(two, "ann")["code"] == 0
+        one = of_user("ann")[two]
+        assert (one["taken"], one["left"], one["claimable"]) == (2 - left, left, left > 0)
+    assert one["why"] == gateway.issue(two, "ann")["status"] == "limit_reached"
+    assert of_user("bob")[two]["taken"] == 0
+    assert gateway.issue(last, "ann")["code"] == 0
+    wait_until(lambda: of_user("bob")[last]["stock"] == 0)  # within a second
+    one = of_user("bob")[last]
+    assert (one["claimable"], one["why"]) == (False, gateway.issue(last, "bob")["status"])
+    assert (one["taken"], one["left"]) == (0, 1)
+    # What is taken back may be taken again.
+    stack.ctl("void", "--coupon", two, "--user", "ann")
+    wait_until(lambda: of_user("ann")[two]["taken"] == 0)
 
 
-def edit(stack, coupon, *options):
-    version = json.loads(stack.ctl("show", coupon, "--json"))["postgresql"]["version"]
-    stack.ctl("edit", coupon, "--version", version, *options)
+def test_a_campaign_that_begins_soon(stack, gateway, tag):
+    import datetime
+
+    def at(days):
+        moment = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    late, early, beyond = (stack.coupon_make(5, tags=tag, begin=at(days)) for days in (6.5, 3, 8))
+    is_open = stack.coupon_make(5, tags=tag)
+    assert ids(offers(gateway, tag=tag)) == [is_open, early, late]
+    assert ids(offers(gateway, tag=tag, within=9 * 86400)) == [is_open, early, late, beyond]
+    assert ids(offers(gateway, tag=tag, within="5d")) == [is_open, early]
+    assert ids(offers(gateway, tag=tag, within="120h")) == [is_open, early]
+    assert ids(offers(gateway, tag=tag, within=0)) == [is_open]
+    one = offers(gateway, tag=tag, user="ann", within="5d")[1]
+    assert (one["state"], one["claimable"], one["why"]) == ("not_started", False, "not_started")
 
 
-DISCOUNT = {"percent_off": "12.5", "cap": "5.00", "threshold": "20.00", "currency": "EUR"}
-SHOWN = {
-    "discount": {"percent_off": 12.5, "cap": 500, "threshold": 2000, "currency": "EUR"},
-    "metadata": {"theme": "noon"},
-}
+@pytest.mark.parametrize("limit", [1, 2, 7, 100])
+def test_pages_have_all_of_them_once(limit, stack, gateway, tag):
+    begins = ["2020-01-03T00:00:00Z", "2020-01-01T00:00:00Z", "2020-01-01T00:00:00Z", None, None]
+    made = [stack.coupon_make(5, tags=tag, **({"begin": at} if at else {})) for at in begins]
+    wanted = [made[3], made[4], made[1], made[2], made[0]]
+    for user in ({}, {"user": "ann"}):
+        assert ids(offers(gateway, tag=tag, limit=limit, **user)) == wanted
 
 
-def test_what_is_set_is_shown(stack, gateway, make_coupon, user):
-    coupon = make_coupon(5, **DISCOUNT, metadata='{"theme":"noon"}')
-    assert offer(gateway, coupon) == SHOWN
-    assert gateway.issue(coupon, user, ack="issued")["status"] == "issued"
-    (entry,) = gateway.call("coupons", user=user)["coupons"]
-    assert offer_of(entry) == SHOWN
-    for path, query in (("/v1/coupon", {"coupon": coupon}), ("/v1/coupons", {"user": user})):
-        by_query = answer_check(path, "GET", requests.get(stack.http(path), query, timeout=60))
-        by_body = requests.post(stack.http(path), json=query, timeout=60)
-        assert answer_check(path, "POST", by_body).json() == by_query.json()
-        assert "discount" in by_query.text and "metadata" in by_query.text
+def test_a_change_is_offered_once_the_command_has_answered(stack, gateway, tag):
+    """At every gateway: the command has waited for it."""
+    coupon = stack.coupon_make(5, tags=tag, publish=False)
+    assert offers(gateway, tag=tag) == []
+    stack.ctl("publish", coupon)
+    for n in range(10):
+        stack.coupon_edit(coupon, "--name", f"name {n}")
+        assert [one["name"] for one in offers(gateway, tag=tag)] == [f"name {n}"]
+    stack.coupon_edit(coupon, "--hidden", "yes")
+    assert offers(gateway, tag=tag) == []
+    assert gateway.issue(coupon, "ann")["code"] == 0  # who knows it may ask
+    stack.coupon_edit(coupon, "--hidden", "no")
+    assert ids(offers(gateway, tag=tag)) == [coupon]
+    stack.coupon_edit(coupon, "--tags", "none")
+    assert offers(gateway, tag=tag) == []
+    stack.coupon_edit(coupon, "--tags", tag)
+    for step, wanted in (("pause", []), ("resume", [coupon]), ("close", [])):
+        stack.ctl(step, coupon)
+        assert ids(offers(gateway, tag=tag)) == wanted, step
 
 
-def test_what_is_not_set_is_absent(gateway, make_coupon, user):
-    assert offer(gateway, make_coupon(5)) == {}
-    coupon = make_coupon(5, amount_off="90071992547409.91", currency="USD")
-    assert offer(gateway, coupon) == {"discount": {"amount_off": 2**53 - 1, "currency": "USD"}}
-    coupon = make_coupon(5, percent_off="0.01")
-    assert offer(gateway, coupon) == {"discount": {"percent_off": 0.01}}
-    coupon = make_coupon(5, metadata="{}")
-    assert offer(gateway, coupon) == {"metadata": {}}
-    assert gateway.issue(coupon, user, ack="issued")["status"] == "issued"
-    (entry,) = gateway.call("coupons", user=user)["coupons"]
-    assert offer_of(entry) == {"metadata": {}}
-
-
-def test_metadata_is_as_it_was_given(gateway, make_coupon):
-    """Digits and texts too, on one line."""
-    text = '{"n": 12345678901234567890.5000, "t": "a \\"\u2603\\"", "o": {"": [null]}}'
-    coupon = make_coupon(5, metadata=text)
-    gateway.send_line({"op": "coupon", "coupon": coupon})
-    line = gateway.read_line()
-    assert '"n": 12345678901234567890.5000' in line
-    assert json.loads(line)["metadata"] == json.loads(text)
-
-
-def test_an_edit_is_shown_at_once(stack, gateway, gateway_make, make_coupon, user):
-    """By each gateway that has shown what was before."""
-    coupon = make_coupon(5, **DISCOUNT, metadata='{"theme":"noon"}')
-    gateway.issue(coupon, user, ack="issued")
-    with gateway_make(stack).client() as other:
-        for client in (gateway, other):
-            assert offer(client, coupon) == SHOWN
-        for options, shown in (
-            (("--amount-off", "0.05", "--currency", "USD"), {"amount_off": 5, "currency": "USD"}),
-            (("--amount-off", "none"), None),
-        ):
-            edit(stack, coupon, *options)
-            wanted = {"discount": shown} if shown else {}
-            for client in (gateway, other):
-                assert offer(client, coupon) == {**wanted, "metadata": {"theme": "noon"}}
-                (entry,) = client.call("coupons", user=user)["coupons"]
-                assert offer_of(entry) == {**wanted, "metadata": {"theme": "noon"}}
-        edit(stack, coupon, "--metadata", "none")
-        assert offer(gateway, coupon) == offer(other, coupon) == {}
-
-
-@pytest.mark.long
-def test_a_change_without_a_version_is_shown_later(gateway, make_coupon, pg_owner):
-    """As PostgreSQL that was put back, whose next edit has the same version."""
-    coupon = make_coupon(5, metadata='{"a":1}')
-    assert offer(gateway, coupon) == {"metadata": {"a": 1}}
-    pg_owner.execute("UPDATE coupon SET metadata = '{}' WHERE id = %s", (coupon,))
-    wait_until(lambda: offer(gateway, coupon) == {"metadata": {}})
-
-
-def test_postgresql_is_away(stack, make_coupon, gateway_make, proxy):
-    """What is known stays; what is not known delays the first reply only."""
-    known, unknown = (make_coupon(5, **DISCOUNT, metadata='{"theme":"noon"}') for _ in range(2))
-    gateway = gateway_make(
-        stack,
-        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
-        COUPON_CALL_TIMEOUT_MS=2000,
+def test_over_http(stack, tag):
+    coupon = stack.coupon_make(5, tags=tag)
+    reply = requests.get(
+        stack.http("/v1/offers"),
+        {"tag": tag, "user": "ann", "within": "1d", "limit": 1},
+        timeout=60,
     )
-    with gateway.client() as client:
-        assert offer(client, known) == SHOWN
-        proxy.mode("hold")
-        assert offer(client, unknown) == {"partial": True}
-        assert offer(client, unknown) == {"partial": True}
-        assert offer(client, known) == SHOWN
-        edit(stack, known, "--metadata", "none")
-        wait_until(lambda: offer(client, known) == {"partial": True})
-        proxy.cut()
-        wait_until(lambda: gateway.metrics()["couponmq_read_connections"] == 0)
-        assert offer(client, unknown) == {"partial": True}
-        proxy.heal()
-        wait_until(lambda: offer(client, unknown) == SHOWN)
-        wait_until(lambda: offer(client, known) == {"discount": SHOWN["discount"]})
+    assert reply.status_code == 200, reply.text
+    assert ids(reply.json()["offers"]) == [coupon] and reply.json()["offers"][0]["claimable"]
+    posted = requests.post(stack.http("/v1/offers"), json={"tag": tag}, timeout=60)
+    assert ids(posted.json()["offers"]) == [coupon]
 
 
-def test_too_many_reads_wait(stack, make_coupon, gateway_make, proxy):
-    """Beyond COUPON_READS_MAX the reply comes without them."""
-    coupons = [make_coupon(5, metadata='{"a":1}') for _ in range(5)]
-    gateway = gateway_make(
-        stack,
-        DATABASE_READ_URL=proxy.url(stack.env_of("gateway")["DATABASE_URL"]),
-        COUPON_READS_MAX=1,
-    )
-    wait_until(lambda: gateway.metrics()["couponmq_read_connections"] == 2)
-    with gateway.client() as client:
-        proxy.mode("hold")
-        for coupon in coupons:
-            client.send_line({"op": "coupon", "coupon": coupon, "id": coupon})
-        first = [client.read_reply() for _ in range(2)]
-        assert [one["partial"] for one in first] == [True, True]
-        proxy.heal()
-        others = [client.read_reply() for _ in range(3)]
-        assert sorted(one["id"] for one in first + others) == sorted(coupons)
-        for coupon in coupons:
-            wait_until(lambda coupon=coupon: offer(client, coupon) == {"metadata": {"a": 1}})
+@pytest.mark.parametrize(
+    "member, value, allowed",
+    [
+        ("within", -1, "at most 366 days"),
+        ("within", "7w", "at most 366 days"),
+        ("within", "", "at most 366 days"),
+        ("within", "367d", "at most 366 days"),
+        ("within", "9999999999", "at most 366 days"),
+        ("tag", "Noon", "lower-case"),
+        ("tag", "", "lower-case"),
+        ("tag", "a,b", "lower-case"),
+        ("tag", "x" * 33, "1 to 32"),
+        ("tag", 7, "lower-case"),
+        ("limit", 0, "1 to 100"),
+        ("limit", 101, "1 to 100"),
+        ("cursor", "00", "cursor of a reply to offers"),
+        ("user", "a b", "byte 2"),
+        ("coupon", "1001", "no such member"),
+    ],
+)
+def test_bad_input_is_named(member, value, allowed, gateway):
+    reply = gateway.call("offers", **{member: value})
+    assert reply["code"] == 40 and member in reply["message"], reply
+    assert allowed in reply["message"]
+    assert gateway.call("ping")["code"] == 0
 
 
-def test_pages_of_the_longest_metadata(gateway, make_coupon, user):
-    text = '{"a":"' + "x" * 4087 + '"}'
-    assert len(text) == 4095
-    coupon = make_coupon(100, limit=100, metadata=text)
-    issues = [{"op": "issue", "coupon": coupon, "user": user, "ack": "issued"} for _ in range(100)]
-    assert {reply["status"] for reply in gateway.pipeline(issues)} == {"issued"}
-    slots, more, pages_n = [], {}, 0
-    while more is not None:
-        gateway.send_line({"op": "coupons", "user": user, "limit": 100, **more})
-        line = gateway.read_line()
-        assert len(line) < PAGE_MAX
-        reply, pages_n = json.loads(line), pages_n + 1
-        assert all(len(one["metadata"]["a"]) == 4087 for one in reply["coupons"])
-        slots += [one["slot"] for one in reply["coupons"]]
-        more = {"cursor": reply["cursor"]} if "cursor" in reply else None
-    assert sorted(slots) == list(range(1, 101)) and pages_n > 1
+def test_a_cursor_is_of_its_user(stack, gateway, tag):
+    for _ in range(2):
+        stack.coupon_make(5, tags=tag)
+    cursor = gateway.call("offers", tag=tag, limit=1, user="ann")["cursor"]
+    for other in ({}, {"user": "bob"}):
+        reply = gateway.call("offers", tag=tag, cursor=cursor, **other)
+        assert reply["code"] == 40 and "cursor" in reply["message"], reply
+
+
+def test_a_key_of_some_campaigns_sees_these(stack, gateway, tag):
+    mine, other = (stack.coupon_make(5, tags=tag) for _ in range(2))
+    key = stack.ctl("key", "create", "--name", "some", "--role", "issue", "--coupons", mine)
+    with stack.client() as client:
+        reply = client.call("auth", token=key)
+        assert reply["code"] == 0, reply
+        assert ids(offers(client, tag=tag)) == [mine]
+    assert ids(offers(gateway, tag=tag)) == [mine, other]

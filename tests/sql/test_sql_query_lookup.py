@@ -144,18 +144,18 @@ def pages(db, user, limit):
 OFFER = ("currency", "amount_off", "percent_off", "cap", "threshold", "metadata")
 
 
-def test_coupon_offer(db, coupon_new):
+def test_coupon_discount(db, coupon_new):
     coupon = coupon_new()
-    assert db.query("coupon_offer", coupon) == [{"version": "1", **dict.fromkeys(OFFER)}]
+    assert db.query("coupon_discount", coupon) == [{"version": "1", **dict.fromkeys(OFFER)}]
     offer = ("EUR", None, "12.50", "500", "2000", '{"a": 1.50}')
     terms = dict(zip(OFFER, offer))
     coupon = coupon_new(**{**terms, "metadata": {"a": 1}})
     db.execute("UPDATE coupon SET metadata = '{\"a\":1.50}' WHERE id = %s", coupon)
-    assert db.query("coupon_offer", coupon) == [{"version": "1", **terms}]
+    assert db.query("coupon_discount", coupon) == [{"version": "1", **terms}]
     db.settle(*batch_make(coupon, ["1"]))
     (row,) = db.query(PAGE, "1", None, None, None, 10, None)
     assert {name: row[name] for name in OFFER} == terms
-    assert db.query("coupon_offer", 1) == []
+    assert db.query("coupon_discount", 1) == []
 
 
 def test_user_coupon_page(db, coupon_new):
