@@ -46,7 +46,10 @@
 #define COMPARISONS_N 3         /* one for each lookup */
 #define REQUEST_BYTES_MAX 65536 /* of a line or body: the protocol promises it to clients */
 #define COUPONS_MAX 65536       /* coupons that one process remembers */
-/* What `status`, `coupon` and `offers` ask, that Redis has at once: what is issued waits behind them. */
+/*
+ * Commands of `status`, `coupon` and `offers` that Redis has at once: what is issued waits behind
+ * them.
+ */
 #define REDIS_READS_MAX 128
 #define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
 /*

@@ -2,7 +2,7 @@
  * The read operation `offers`: a page of the campaigns that are open, or begin soon, and what a
  * user may have of each.
  *
- *	the catalogue ─▶ Redis, in one pipeline: terms and stock that are not fresh, the user's slots
+ *	the catalogue ─▶ Redis, in one pipeline: states that are not fresh, the user's slots
  *	              ─▶ answered
  */
 #pragma once

@@ -100,7 +100,7 @@ class Scene:
     async def run(self):
         self.faulty.clear()
         if "terms" in self.scenario:
-            terms, codes = self.scenario["terms"], []
+            terms, codes = filled(self.scenario["terms"], self.names), []
             for number in range(1, self.scenario.get("codes", 0) + 1):
                 codes.append(f"C{secrets.token_hex(8)}".upper())
                 self.names[f"code{number}"] = codes[-1]

@@ -181,6 +181,26 @@ func (c *Client) CouponsPage(ctx context.Context, r CouponsRequest) (*CouponsAns
 	return run[CouponsAnswer](ctx, c, "coupons", r, "")
 }
 
+// Offers tells the campaigns that are open or begin soon, of all pages.
+func (c *Client) Offers(ctx context.Context, r OffersRequest) ([]Offer, error) {
+	var all []Offer
+	for {
+		page, err := c.OffersPage(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Offers...)
+		if r.Cursor = page.Cursor; r.Cursor == "" {
+			return all, nil
+		}
+	}
+}
+
+// OffersPage tells one page of the campaigns that are open or begin soon.
+func (c *Client) OffersPage(ctx context.Context, r OffersRequest) (*OffersAnswer, error) {
+	return run[OffersAnswer](ctx, c, "offers", r, "")
+}
+
 // Quote tells what the terms of a coupon take off an amount. It holds nothing.
 func (c *Client) Quote(ctx context.Context, r QuoteRequest) (*QuoteAnswer, error) {
 	return run[QuoteAnswer](ctx, c, "quote", r, "")

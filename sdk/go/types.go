@@ -78,6 +78,17 @@ type CouponsRequest struct {
 	Limit  int    `json:"limit,omitempty"`
 }
 
+// OffersRequest names the User, if any, of whom each offer says what the user may have. Within is
+// how soon campaigns begin at the latest, as 3d; 7d if it is empty. Tag: only those that have it.
+// Cursor is that of the page before, and Limit the length of a page.
+type OffersRequest struct {
+	User   string `json:"user,omitempty"`
+	Within string `json:"within,omitempty"`
+	Tag    string `json:"tag,omitempty"`
+	Cursor string `json:"cursor,omitempty"`
+	Limit  int    `json:"limit,omitempty"`
+}
+
 // QuoteRequest asks what the terms of a coupon take off an amount.
 type QuoteRequest struct {
 	Coupon   string `json:"coupon,omitempty"`
@@ -209,6 +220,33 @@ type CouponsAnswer struct {
 	Answer
 	Coupons []UserCoupon `json:"coupons"`
 	Cursor  string       `json:"cursor"`
+}
+
+// OffersAnswer is a page of the campaigns that are open or begin soon. The last one has no cursor.
+type OffersAnswer struct {
+	Answer
+	Offers []Offer `json:"offers"`
+	Cursor string  `json:"cursor"`
+}
+
+// Offer is a campaign on offer. State is open, not_started or unavailable: then Total, Stock and
+// Limit are not known. Taken, Left, Claimable and Why, if it is not, are those of a user.
+type Offer struct {
+	Coupon    string          `json:"coupon"`
+	Name      string          `json:"name"`
+	Tags      []string        `json:"tags"`
+	State     string          `json:"state"`
+	Total     int64           `json:"total"`
+	Stock     int64           `json:"stock"`
+	Limit     int             `json:"limit"`
+	Begin     time.Time       `json:"begin"`
+	End       time.Time       `json:"end"`
+	Discount  *Discount       `json:"discount"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Taken     int             `json:"taken"`
+	Left      int             `json:"left"`
+	Claimable bool            `json:"claimable"`
+	Why       string          `json:"why"`
 }
 
 // UserCoupon is an issued coupon of a user. If ValidTo is zero the validity has no end.

@@ -213,6 +213,11 @@ final class Driver {
             case "coupons" -> {
                 return Map.of("coupons", by.coupons(user).toList());
             }
+            case "offers" -> {
+                Duration within =
+                        of.has("within") ? Duration.ofSeconds(of.get("within").getAsLong()) : null;
+                return Map.of("offers", by.offers(user, within, text(of, "tag")).toList());
+            }
             case "quote" -> answer = by.quote(coupon, amount);
             case "ping" -> answer = by.ping();
             default -> throw new IllegalArgumentException("what is " + order + "?");

@@ -45,10 +45,10 @@ async function call({ id, op, members, options: { key, deadline_ms: deadlineMs }
   calls.set(id, stopper);
   const options = { deadlineMs, signal: stopper.signal };
   try {
-    if (op === "coupons") {
-      const coupons = [];
-      for await (const one of client.coupons(given, options)) coupons.push(one);
-      return { coupons };
+    if (op === "coupons" || op === "offers") {
+      const all = [];
+      for await (const one of client[op](given, options)) all.push(one);
+      return { [op]: all };
     }
     const answer = await (op === "ping" ? client.ping(options) : client[op](given, options));
     return { answer: { ...answer, ok: answer.ok } };

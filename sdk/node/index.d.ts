@@ -171,6 +171,31 @@ export interface CouponsAnswer extends Answer {
   cursor?: string;
 }
 
+/** A campaign on offer; of a user, with what the user may have of it. */
+export interface Offer {
+  coupon: string;
+  name: string;
+  tags: string[];
+  /** unavailable: what is left is not known now. */
+  state: "open" | "not_started" | "unavailable";
+  total?: number;
+  stock?: number;
+  limit?: number;
+  begin?: Date;
+  end?: Date;
+  discount?: Discount;
+  metadata?: Record<string, unknown>;
+  taken?: number;
+  left?: number;
+  claimable?: boolean;
+  why?: string;
+}
+
+export interface OffersAnswer extends Answer {
+  offers?: Offer[];
+  cursor?: string;
+}
+
 export interface QuoteAnswer extends Answer {
   amount?: Money;
   amount_off?: Money;
@@ -220,6 +245,15 @@ export class Client {
   coupon(call: { coupon: Id }, options?: Options): Promise<CouponAnswer>;
   /** The coupons of a user, newest first; usable: only those that an order could use. */
   coupons(call: { user: Id; usable?: boolean }, options?: Options): AsyncGenerator<UserCoupon>;
+  /** The campaigns that are open, or begin within so many seconds, or a text as "3d"; else 7 days. */
+  offers(
+    call?: { user?: Id; within?: number | string; tag?: string },
+    options?: Options
+  ): AsyncGenerator<Offer>;
+  offersPage(
+    call?: { user?: Id; within?: number | string; tag?: string; cursor?: string },
+    options?: Options
+  ): Promise<OffersAnswer>;
   couponsPage(
     call: { user: Id; usable?: boolean; cursor?: string },
     options?: Options

@@ -28,6 +28,7 @@ NAMES = {
     errors.Unknown: "unknown",
     errors.BadSignature: "bad_signature",
 }
+LISTS = ("coupons", "offers")
 THREADS = 64
 OUT = threading.Lock()
 
@@ -60,6 +61,8 @@ def call_of(client, op, members, options):
         named["amount"] = Money(named["amount"], named.pop("currency"))
     if "ttl_s" in named:
         named["ttl"] = timedelta(seconds=named.pop("ttl_s"))
+    if "within" in named:
+        named["within"] = timedelta(seconds=named["within"])
     if "receives" in named:
         named["receive"] = named.pop("receives")
     if "deadline_ms" in named:
@@ -106,8 +109,8 @@ def run_threads():
         def work(client, order):
             method, named = call_of(client, order["op"], order["members"], order["options"])
             answer = method(**named)
-            if order["op"] == "coupons":
-                return {"coupons": list(answer)}
+            if order["op"] in LISTS:
+                return {order["op"]: list(answer)}
             return {"answer": {"ok": answer.ok, **plain(answer)}}
 
         for order in map(json.loads, sys.stdin):
@@ -133,8 +136,8 @@ async def run_tasks():
     async def work(client, order):
         try:
             method, named = call_of(client, order["op"], order["members"], order["options"])
-            if order["op"] == "coupons":
-                say(id=order["id"], coupons=[one async for one in method(**named)])
+            if order["op"] in LISTS:
+                say(id=order["id"], **{order["op"]: [one async for one in method(**named)]})
                 return
             answer = await method(**named)
             say(id=order["id"], answer={"ok": answer.ok, **plain(answer)})

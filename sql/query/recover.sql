@@ -107,7 +107,8 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	budget = excluded.budget, metadata = excluded.metadata,
 	void_returns = excluded.void_returns, events_on = excluded.events_on,
 	tags = excluded.tags, hidden = excluded.hidden, status = excluded.status,
-	pause_reason = excluded.pause_reason, version = excluded.version, updated_at = excluded.updated_at
+	pause_reason = excluded.pause_reason, version = excluded.version,
+	updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new
 

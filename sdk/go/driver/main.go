@@ -64,6 +64,8 @@ type given struct {
 	By       string       `json:"by"`
 	Trace    string       `json:"trace"`
 	Usable   bool         `json:"usable"`
+	Within   *int         `json:"within"`
+	Tag      string       `json:"tag"`
 	Cursor   string       `json:"cursor"`
 }
 
@@ -198,6 +200,17 @@ func call(ctx context.Context, client *couponmq.Client, o order) (map[string]any
 			coupons = []couponmq.UserCoupon{}
 		}
 		return map[string]any{"coupons": plain(coupons)}, err
+	case "offers":
+		within := ""
+		if m.Within != nil {
+			within = fmt.Sprintf("%ds", *m.Within)
+		}
+		offers, err := client.Offers(ctx, couponmq.OffersRequest{
+			User: m.User, Within: within, Tag: m.Tag, Cursor: m.Cursor})
+		if offers == nil {
+			offers = []couponmq.Offer{}
+		}
+		return map[string]any{"offers": plain(offers)}, err
 	case "quote":
 		answer, err = client.Quote(ctx, couponmq.QuoteRequest{
 			Coupon: m.Coupon, Amount: m.Amount, Currency: m.Currency})

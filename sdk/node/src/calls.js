@@ -32,6 +32,7 @@ const OPERATIONS = {
   status: ["", "receive coupon user"],
   coupon: ["coupon", ""],
   coupons: ["user", "usable cursor"],
+  offers: ["", "user within tag cursor"],
   quote: ["coupon amount", ""],
   ping: ["", ""],
 };

@@ -61,6 +61,7 @@ export class Client {
   status = (members, options) => this.#run("status", members, options);
   coupon = (members, options) => this.#run("coupon", members, options);
   couponsPage = (members, options) => this.#run("coupons", members, options);
+  offersPage = (members = {}, options) => this.#run("offers", members, options);
   quote = (members, options) => this.#run("quote", members, options);
   ping = (options) => this.#run("ping", {}, options);
 
@@ -68,6 +69,14 @@ export class Client {
     for (let cursor; ; ) {
       const page = await this.couponsPage({ ...members, cursor }, options);
       yield* page.coupons ?? [];
+      if (!(cursor = page.cursor)) return;
+    }
+  }
+
+  async *offers(members, options) {
+    for (let cursor; ; ) {
+      const page = await this.offersPage({ ...members, cursor }, options);
+      yield* page.offers ?? [];
       if (!(cursor = page.cursor)) return;
     }
   }

@@ -122,6 +122,26 @@ def coupons(
     return _members(Limited, limited, user=text("user", user), usable=usable, cursor=cursor)
 
 
+def offers(
+    user: Id | None = None,
+    *,
+    within: timedelta | None = None,
+    tag: str | None = None,
+    cursor: str | None = None,
+    **limited: Unpack[Limited],
+) -> Members:
+    """A page of the campaigns that are open, or begin within this time, else 7 days; of a user,
+    with what the user may have of each. tag: only those that have it."""
+    return _members(
+        Limited,
+        limited,
+        user=None if user is None else text("user", user),
+        within=None if within is None else int(within.total_seconds()),
+        tag=tag,
+        cursor=cursor,
+    )
+
+
 def quote(coupon: Id, amount: Money, **limited: Unpack[Limited]) -> Members:
     """What the terms of a coupon take off an amount. It holds nothing."""
     return _members(Limited, limited, coupon=text("coupon", coupon), **_amount(amount))

@@ -61,6 +61,7 @@ class Methods(Core):
     status = Method(calls.status, values.StatusAnswer)
     coupon = Method(calls.coupon, values.CouponAnswer)
     coupons_page = Method(calls.coupons, values.CouponsAnswer)
+    offers_page = Method(calls.offers, values.OffersAnswer)
     quote = Method(calls.quote, values.QuoteAnswer)
     ping = Method(calls.ping, values.Answer)
 
@@ -111,6 +112,19 @@ class Client(Methods, AbstractContextManager["Client"]):
         while page.cursor:
             page = self.coupons_page(user, usable=usable, cursor=page.cursor)
             yield from page.coupons
+
+    def offers(
+        self,
+        user: calls.Id | None = None,
+        within: timedelta | None = None,
+        tag: str | None = None,
+    ) -> Iterator[values.Offer]:
+        """The campaigns that are open or begin soon, page by page: see offers_page()."""
+        page = self.offers_page(user, within=within, tag=tag)
+        yield from page.offers
+        while page.cursor:
+            page = self.offers_page(user, within=within, tag=tag, cursor=page.cursor)
+            yield from page.offers
 
     def close(self) -> None:
         """Calls that wait for a reply end with Unknown, if they change something."""
@@ -235,6 +249,21 @@ class AsyncClient(Methods, AbstractAsyncContextManager["AsyncClient"]):
         while page.cursor:
             page = await self.coupons_page(user, usable=usable, cursor=page.cursor)
             for one in page.coupons:
+                yield one
+
+    async def offers(
+        self,
+        user: calls.Id | None = None,
+        within: timedelta | None = None,
+        tag: str | None = None,
+    ) -> AsyncIterator[values.Offer]:
+        """The campaigns that are open or begin soon, page by page: see offers_page()."""
+        page = await self.offers_page(user, within=within, tag=tag)
+        for one in page.offers:
+            yield one
+        while page.cursor:
+            page = await self.offers_page(user, within=within, tag=tag, cursor=page.cursor)
+            for one in page.offers:
                 yield one
 
     async def close(self) -> None:

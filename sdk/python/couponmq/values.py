@@ -190,6 +190,36 @@ class CouponsAnswer(Answer):
 
 
 @dataclass(frozen=True)
+class Offer:
+    """A campaign on offer: it is `open`, `not_started` or `unavailable`. Of a user it has, unless
+    it is unavailable, how many are taken and left, and, if it is not claimable, why."""
+
+    coupon: str
+    name: str
+    state: str
+    tags: tuple[str, ...] = ()
+    total: int | None = None
+    stock: int | None = None
+    limit: int | None = None
+    begin: datetime | None = None
+    end: datetime | None = None
+    discount: Discount | None = None
+    metadata: dict[str, Any] | None = None
+    taken: int | None = None
+    left: int | None = None
+    claimable: bool | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class OffersAnswer(Answer):
+    """A page of what is on offer."""
+
+    offers: tuple[Offer, ...] = ()
+    cursor: str | None = None
+
+
+@dataclass(frozen=True)
 class OrderAnswer(Answer):
     """`held`, `used`, `released`, `rolled_back`; or `held_by_other`, `already_used`, `expired`,
     `not_valid_yet`, `voided`, `budget_spent`, `below_threshold`, `not_found`."""

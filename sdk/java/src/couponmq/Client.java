@@ -97,6 +97,28 @@ public final class Client implements AutoCloseable {
         return run("coupons", members, null, CouponsAnswer.class);
     }
 
+    /**
+     * The campaigns that are open or begin soon; further pages are read when they are needed.
+     *
+     * @param user of whom each offer says what the user may have; null: nobody
+     * @param within how soon they begin at the latest; null: 7 days
+     * @param tag only campaigns with this tag; null: any
+     */
+    public Stream<OffersAnswer.Offer> offers(String user, Duration within, String tag) {
+        UnaryOperator<OffersAnswer> next = page ->
+                page.cursor() == null ? null : offersPage(user, within, tag, page.cursor());
+        return Stream.iterate(offersPage(user, within, tag, null), page -> page != null, next)
+                .flatMap(page -> page.offers().stream());
+    }
+
+    private OffersAnswer offersPage(String user, Duration within, String tag, String cursor) {
+        JsonObject members = user == null ? members() : members("user", user);
+        if (within != null) members.addProperty("within", within.toSeconds());
+        if (tag != null) members.addProperty("tag", tag);
+        if (cursor != null) members.addProperty("cursor", cursor);
+        return run("offers", members, null, OffersAnswer.class);
+    }
+
     /** What the terms of a coupon take off an amount. It holds nothing. */
     public QuoteAnswer quote(String coupon, Money amount) {
         JsonObject members = members("coupon", coupon, "currency", amount.currency());
