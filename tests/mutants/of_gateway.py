@@ -16,7 +16,70 @@ HTTP = "tests/e2e/test_e2e_http.py::"
 STATUS = "tests/e2e/test_e2e_status.py::"
 OPENAPI = "tests/e2e/test_e2e_openapi.py::"
 
+OFFERS = "tests/e2e/test_e2e_offers.py::"
+OFFERS_LOST = "tests/e2e/test_e2e_offers_lost.py::"
+
 MUTANTS = [
+    mutant(
+        "offers",
+        "the changes that a command waits for",
+        "gateway/presence.c",
+        "presence->news_terms = catalogue_renew(presence->catalogue);",
+        "presence->news_terms = 0;",
+        OFFERS + "test_a_change_is_offered_once_the_command_has_answered",
+    ),
+    mutant(
+        "offers",
+        "the campaigns that a key may ask for",
+        "gateway/read/offers.c",
+        "!identity_has_coupon(&request->responder->identity, one->id))",
+        "0)",
+        OFFERS + "test_a_key_of_some_campaigns_sees_these",
+    ),
+    mutant(
+        "offers",
+        "those that begin too late",
+        "gateway/read/offers.c",
+        "if (one->begin_ms > last_ms)",
+        "if (one->begin_ms > last_ms + 86400000)",
+        OFFERS + "test_a_campaign_that_begins_soon",
+    ),
+    mutant(
+        "offers",
+        "the age of a stock",
+        "gateway/read/offers.c",
+        "if (one->read_ms == 0 || now_ms - one->read_ms >= FRESH_MS) {",
+        "if (one->read_ms == 0) {",
+        OFFERS + "test_what_a_user_may_have",
+        waits=True,
+    ),
+    mutant(
+        "offers",
+        "the place after the last offer of a page",
+        "gateway/read/catalogue.c",
+        "? place + 1",
+        "? place",
+        OFFERS + "test_pages_have_all_of_them_once",
+        waits=True,
+    ),
+    mutant(
+        "offers",
+        "all of them over a new connection",
+        "gateway/read/catalogue.c",
+        "\tif (coupon == 0) {\n\t\tcatalogue->all_are_due = 1;\n",
+        "\tif (coupon == 0) {\n",
+        OFFERS_LOST + "test_postgresql_loses_its_notifications",
+        waits=True,
+    ),
+    mutant(
+        "offers",
+        "a state that cannot be told",
+        "gateway/read/offers.c",
+        "one->state = state.why ? NULL : state.state;",
+        "one->state = state.state;",
+        OFFERS_LOST + "test_after_redis_has_lost_its_data",
+        waits=True,
+    ),
     mutant(
         "keys",
         "the last uses of keys that a gateway tells when it ends",

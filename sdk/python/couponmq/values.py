@@ -48,7 +48,7 @@ def _read(kind: Any, value: Any, body: dict[str, Any]) -> Any:
     if isinstance(kind, UnionType):
         kind = get_args(kind)[0]  # `Money | None` is read as Money
     if get_origin(kind) is tuple:
-        return tuple(build(get_args(kind)[0], one) for one in value)
+        return tuple(_read(get_args(kind)[0], one, {}) for one in value)
     if kind is datetime:
         return datetime.fromisoformat(value)
     if kind is Money:  # in the currency beside it; without one it is not known
