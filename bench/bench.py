@@ -24,6 +24,7 @@ import keep_alive
 import limits
 import many_coupons
 import noon
+import offers
 import one_coupon
 import claim
 import replicas
@@ -43,6 +44,7 @@ PARTS = (
     gate,
     commands,
     many_coupons,
+    offers,
     replicas,
     flood,
     capacity,
@@ -56,6 +58,7 @@ TABLE = (
     claim,
     uses,
     many_coupons,
+    offers,
     keep_alive,
     gate,
     replicas,

@@ -174,6 +174,7 @@ EXAMPLES = {
             "cursor": DOCUMENT["components"]["schemas"]["Cursor"]["examples"][0],
         },
     ],
+    "/v1/offers": [{}, {"user": "42", "within": "3d", "tag": "winter", "limit": 100}],
     "/v1/ping": [{}, {"id": 1}],
     "/v1/stats": [{}],
 }
@@ -188,6 +189,12 @@ GIVEN = {
         "minimum": 1,
         "maximum": 100,
         "pattern": "^([1-9][0-9]?|100)$",
+    },
+    "within": {
+        "type": ["integer", "string"],
+        "minimum": 0,
+        "maximum": 999999999,
+        "pattern": "^[0-9]{1,9}[smhd]?$",
     },
     "usable": {"enum": [True, False, "true", "false"]},
 }

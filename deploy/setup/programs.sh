@@ -207,8 +207,9 @@ coupon_do() {
 		return
 	fi
 	coupon=$(record_get coupon) || {
+		# A voided receive keeps its slot: a run after it gets no other one.
 		coupon=$(ctl create --name "couponctl setup on $(uname -n)" --total 1 \
-			--key "couponctl setup, coupon of $(uname -n)")
+			--void-returns no --key "couponctl setup, coupon of $(uname -n)")
 		record_set coupon "$coupon"
 	}
 	status=$(ctl show "$coupon" --json | sed 's/"redis":.*//' | json_text status)

@@ -355,6 +355,14 @@ enum answer intake_monitor(struct intake *intake, struct connection *connection)
 	return answer == ANSWER_OK ? auth_monitor(intake->auth, &connection->responder) : answer;
 }
 
+#define OFFER_COST 4 /* of one in a page, with the slots of a user */
+
+static int64_t request_cost(const struct request *request)
+{
+	return request_operations[request->op].cost +
+	       (request->op == OP_OFFERS ? OFFER_COST * request->page.limit : 0);
+}
+
 void intake_request(struct intake *intake, const char *text, size_t len, enum request_op op,
 		    struct responder *responder)
 {
@@ -363,8 +371,7 @@ void intake_request(struct intake *intake, const char *text, size_t len, enum re
 	request_enter(intake);
 	request = request_parse(intake->arena, text, len, op, responder);
 	turns_spend(&intake->turns,
-		    intake_text_cost(len) +
-			    (request ? request_operations[request->op].cost : COST_BAD));
+		    intake_text_cost(len) + (request ? request_cost(request) : COST_BAD));
 	if (!request)
 		return;
 	if (request->op == OP_AUTH)

@@ -195,25 +195,26 @@ static const char *within_member(struct request *request, const cJSON *item)
 {
 	static const char units[] = "smhd";
 	static const int64_t seconds_of[] = { 1, 60, 3600, 86400 };
-	const char *string = cJSON_GetStringValue(item), *unit = NULL;
+	const char *text = cJSON_GetStringValue(item), *unit = NULL;
 	int64_t *seconds = &request->page.within_s;
+	size_t len = text ? strspn(text, "0123456789") : 0;
 	char digits[NUMBER_SIZE];
-	size_t len = string ? strspn(string, "0123456789") : 0;
 	int is_wrong;
 
-	if (!string) {
-		is_wrong = json_integer(item, 0, REQUEST_WITHIN_MAX_S, seconds);
+	if (!text) {
+		is_wrong = json_integer(item, 0, REQUEST_WITHIN_MAX, seconds);
 	} else {
-		unit = string[len] && !string[len + 1] ? strchr(units, string[len]) : NULL;
-		snprintf(digits, sizeof(digits), "%.*s", (int)len, string);
-		is_wrong = len == 0 || len > 9 || (string[len] && !unit) ||
-			   number_parse(digits, REQUEST_WITHIN_MAX_S, seconds);
-		if (!is_wrong && unit)
-			*seconds *= seconds_of[unit - units];
+		snprintf(digits, sizeof(digits), "%.*s", (int)len, text);
+		is_wrong = len == 0 || len > strlen("999999999") ||
+			   number_parse(digits, REQUEST_WITHIN_MAX, seconds);
+		if (!is_wrong && text[len]) {
+			unit = strchr(units, text[len]);
+			is_wrong = !unit || text[len + 1];
+			*seconds *= unit ? seconds_of[unit - units] : 1;
+		}
 	}
-	return is_wrong || *seconds > REQUEST_WITHIN_MAX_S
-		       ? "must be seconds or a text as 7d, 12h, 30m or 90s, at most 366 days"
-		       : NULL;
+	return is_wrong ? "must be seconds or a text as 7d, 12h, 30m or 90s, of at most 9 digits"
+			: NULL;
 }
 
 /*

@@ -75,8 +75,8 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 
 #define REQUEST_TAG_MAX 32                   /* bytes of a tag of campaigns */
 #define REQUEST_WITHIN_DEFAULT_S (7 * 86400) /* when what is on offer begins at the latest */
-#define REQUEST_WITHIN_MAX_S (366 * 86400)
-#define REQUEST_CODE_MAX 128 /* bytes of an exchange code as the client writes it */
+#define REQUEST_WITHIN_MAX 999999999         /* before its unit */
+#define REQUEST_CODE_MAX 128                 /* bytes of an exchange code as the client writes it */
 
 /*
  * A cursor: the place in a user's coupons, newest first, at which the next page begins. Clients see

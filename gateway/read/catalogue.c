@@ -236,7 +236,7 @@ static void read_begin(struct catalogue *catalogue, int64_t after)
 		read_failed(catalogue);
 }
 
-/* Those that have changed, as many as go in one statement. */
+/* What has changed, as many as go in one statement. */
 static void rows_begin(struct catalogue *catalogue)
 {
 	struct postgres_array array;

@@ -40,7 +40,7 @@ int catalogue_is_read(const struct catalogue *catalogue); /* once at least */
 uint64_t catalogue_renew(struct catalogue *catalogue);
 int catalogue_has(const struct catalogue *catalogue, uint64_t look);
 
-/* Those in the order: their number, one of them, and the first place after this one. */
+/* By the order: how many there are, one of them, and the first place after this one. */
 size_t catalogue_count(const struct catalogue *catalogue);
 struct offered *catalogue_at(const struct catalogue *catalogue, size_t place);
 size_t catalogue_after(const struct catalogue *catalogue, int64_t begin_ms, int64_t id);

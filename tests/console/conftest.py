@@ -44,7 +44,7 @@ def browser(console, tmp_path):
 @pytest.fixture
 def signed_in(browser, key_make):
     browser.sign_in(key_make("admin"))
-    browser.sees("All monitored parts are healthy.")
+    browser.sees("as of")  # other tests may have left what is not healthy
     return browser
 
 

@@ -140,8 +140,8 @@ LINES = [
     ("couponctl list --redis-u", "--redis-url="),
     (
         "couponctl list --",
-        "--after= --count= --skip= --name= --state= --from= --to= --sort= --descending --json"
-        " --help",
+        "--after= --count= --skip= --name= --tag= --state= --from= --to= --sort= --descending"
+        " --json --help",
     ),
     ("couponctl show 7 --cu", "--curve"),
     ("couponctl --help set", "settings setup"),

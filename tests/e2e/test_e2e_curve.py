@@ -55,7 +55,7 @@ def test_what_was_refused(stack, gateway):
         gateway.issue(coupon, user)
     gateway.issue(early, 1)
     wait_until(lambda: refused(stack, coupon) == {"out_of_stock": 20, "limit_reached": 1})
-    wait_until(lambda: rows_of(stack, coupon)[-1]["refused"] == 21)
+    wait_until(lambda: rows_of(stack, coupon) and rows_of(stack, coupon)[-1]["refused"] == 21)
     wait_until(lambda: refused(stack, early) == {"not_started": 1})
     wait_until(lambda: rows_of(stack, early) and rows_of(stack, early)[-1]["refused"] == 1)
     assert '\n  refused      {"out_of_stock": 20, "limit_reached": 1}\n' in stack.ctl(

@@ -547,15 +547,19 @@ def test_small_coupons_come_back_together_but_for_one(rough, rough_redis, rough_
     row = """INSERT INTO user_coupon (coupon_id, user_id, slot, batch, idx, received_at, valid_from)
         VALUES (%s, 'no id', 1, gen_random_uuid(), 0, now(), now())"""
     rough_pg.execute(row, (poisoned,))
-    rough_redis.flushall()
-    for coupon in others:
-        wait_open(rough_redis, coupon, 2)
-        assert holders(rough_redis, coupon) == set("1234")
-        assert (count(rough_redis, coupon, "stock"), generation_of(rough_pg, coupon)) == (96, 2)
-    assert len(generations_opened_in(rough_pg, others)) == 1
-    wait_until(lambda: f"coupon_put_off coupon={poisoned}" in rough.log("worker-1"))
-    assert not is_open(rough_redis, poisoned)
-    rough_pg.execute("DELETE FROM user_coupon WHERE user_id = 'no id'")
+    try:
+        rough_redis.flushall()
+        for coupon in others:
+            wait_open(rough_redis, coupon, 2)
+            assert holders(rough_redis, coupon) == set("1234")
+            assert count(rough_redis, coupon, "stock") == 96
+            assert generation_of(rough_pg, coupon) == 2
+        # Two, if the keeper was looking at them when Redis lost its data.
+        assert len(generations_opened_in(rough_pg, others)) <= 2
+        wait_until(lambda: f"coupon_put_off coupon={poisoned}" in rough.log("worker-1"))
+        assert not is_open(rough_redis, poisoned)
+    finally:
+        rough_pg.execute("DELETE FROM user_coupon WHERE user_id = 'no id'")
     wait_open(rough_redis, poisoned, 2)
     assert holders(rough_redis, poisoned) == set("1234")
     with Client(rough.env["COUPON_LISTEN"]) as client:

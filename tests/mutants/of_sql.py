@@ -87,7 +87,7 @@ MUTANTS = [
         "P5",
         "the validity that has passed of an edit",
         "ctl/campaign/cmd_create.c",
-        "\tif (valid_to_ms != change.valid_to_ms)\n",
+        "\tif (times.valid_to_ms != change.valid_to_ms)\n",
         "\tif (0)\n",
         "tests/e2e/test_e2e_campaign.py::test_edit_in_mid_sale_refuses_what_nobody_could_use",
     ),

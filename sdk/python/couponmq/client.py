@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from datetime import timedelta
 from typing import Any, AsyncIterator, Awaitable, Callable, Generic, Iterator, ParamSpec, TypeVar
 from typing import overload
 
