@@ -245,7 +245,7 @@ export class Client {
   coupon(call: { coupon: Id }, options?: Options): Promise<CouponAnswer>;
   /** The coupons of a user, newest first; usable: only those that an order could use. */
   coupons(call: { user: Id; usable?: boolean }, options?: Options): AsyncGenerator<UserCoupon>;
-  /** The campaigns that are open or begin within so many seconds, or a text as "3d"; else 7 days. */
+  /** The campaigns that are open or begin within so many seconds, or as "3d"; else 7 days. */
   offers(
     call?: { user?: Id; within?: number | string; tag?: string },
     options?: Options
