@@ -174,7 +174,7 @@ EXAMPLES = {
             "cursor": DOCUMENT["components"]["schemas"]["Cursor"]["examples"][0],
         },
     ],
-    "/v1/offers": [{}, {"user": "42", "within": "3d", "tag": "winter", "limit": 100}],
+    "/v1/offers": [{"user": "42", "within": "3d", "tag": "winter", "limit": 100}, {}],
     "/v1/ping": [{}, {"id": 1}],
     "/v1/stats": [{}],
 }

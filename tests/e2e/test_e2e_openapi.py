@@ -137,7 +137,9 @@ def words_errors(values):
     """What only the words of the file say: a cursor is of one user, and receives that differ in
     nothing but the user are the same."""
     found, receives = [], values.get("receives")
-    if values.get("cursor", CURSOR) != CURSOR or ("cursor" in values and values["user"] != "42"):
+    if values.get("cursor", CURSOR) != CURSOR or (
+        "cursor" in values and values.get("user") != "42"
+    ):
         found.append("cursor: of another user")
     if isinstance(receives, list) and all("." in str(one) for one in receives):
         places = {(one.split(".")[0], *one.split(".")[-2:]) for one in receives}

@@ -85,6 +85,14 @@ def test_show_and_list(db, coupon_new):
         "metadata": None,
         "void_returns": "t",
         "events": "f",
+        "zone": "UTC",
+        "local.begin": "2030-01-01T00:00:00+00:00",
+        "local.end": None,
+        "local.valid_from": None,
+        "local.valid_to": None,
+        "tags": "{}",
+        "local.tags": "",
+        "hidden": "f",
         "postgresql.status": "draft",
         "postgresql.total": "1",
         "postgresql.issued": "1",
@@ -101,7 +109,7 @@ def test_show_and_list(db, coupon_new):
     for name in times:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row[name])
     listed = db.query("coupon_list", coupon - 1, 1)
-    names = ("coupon", "name", "state", "limit", "begin", "end")
+    names = ("coupon", "name", "state", "limit", "tags", "begin", "end")
     assert listed == [
         {name: row[name] for name in names}
         | {name: row[f"postgresql.{name}"] for name in ("status", "total", "issued")}
