@@ -90,8 +90,9 @@ GRANT USAGE ON SCHEMA public
 
 -- ---- the gateway: answers from PostgreSQL, and writes nothing but that it is there
 
-GRANT SELECT ON api_key, api_key_version, change_count, code, code_key, code_set, code_space,
-	coupon, coupon_void, installation, keeper, receive_rejected, receive_use, user_coupon
+GRANT SELECT ON api_key, api_key_version, budget, change_count, code, code_key, code_set,
+	code_space, coupon, coupon_void, installation, keeper, receive_rejected, receive_use,
+	user_coupon
 	TO couponmq_gateway;
 GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 	discount(bigint, numeric, bigint, bigint, bigint), gateway_alive(uuid, text, boolean),

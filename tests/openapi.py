@@ -159,7 +159,10 @@ resolve, errors, values = OWN.resolve, OWN.errors, OWN.values
 
 # Examples of what GET reads, as the members of a body.
 EXAMPLES = {
-    "/v1/quote": [{"coupon": "1001", "amount": 12900, "currency": "EUR"}],
+    "/v1/quote": [
+        {"coupon": "1001", "amount": 12900, "currency": "EUR"},
+        {"user": "42", "amount": 12900, "currency": "EUR", "limit": 100},
+    ],
     "/v1/status": [
         {"receive": "1001.42.01JD8Z6Q4T1M0V5K9X3B7C2N8R.0"},
         {"coupon": "1001", "user": "42"},
@@ -214,6 +217,9 @@ def body_of(path, get):
         forms = [{"required": ["receive"]}, {"required": ["coupon"]}, {"required": ["user"]}]
         schema["oneOf"] = [forms[0], {"required": ["coupon", "user"]}]
         schema["not"] = {"allOf": [forms[0], {"anyOf": forms[1:]}]}
+    if path == "/v1/quote":
+        schema["oneOf"] = [{"required": ["coupon"]}, {"required": ["user"]}]
+        schema["not"] = {"required": ["coupon", "limit"]}
     return {
         "required": bool(schema["required"]) or path == "/v1/status",
         "content": {"application/json": {"schema": schema}},

@@ -46,7 +46,7 @@ static const struct {
 	[OP_USE] = { KEY_ROLE_USE, 0 },
 	[OP_RELEASE] = { KEY_ROLE_USE, 0 },
 	[OP_ROLLBACK] = { KEY_ROLE_USE, 0 },
-	[OP_QUOTE] = { KEY_ROLE_ISSUE | KEY_ROLE_USE, 1 },
+	[OP_QUOTE] = { KEY_ROLE_ISSUE | KEY_ROLE_USE | KEY_ROLE_READ, 1 },
 	[OP_STATUS] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPON] = { KEY_ROLE_ISSUE, 1 },
 	[OP_COUPONS] = { KEY_ROLE_READ, 1 },
@@ -407,6 +407,9 @@ static int is_allowed(const struct identity *identity, const struct request *req
 
 	if (key && !(key->roles & allowed[request->op].roles))
 		return 0;
+	if (key && request->op == OP_QUOTE && !request->coupon &&
+	    !(key->roles & (KEY_ROLE_READ | KEY_ROLE_USE)))
+		return 0; /* it would tell which coupons the user has */
 	if (key && request->use && *request->use->use.by && !(key->roles & KEY_ROLE_ADMIN))
 		return 0; /* it asks in the name of another one */
 	if (token && !allowed[request->op].is_for_users)

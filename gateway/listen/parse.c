@@ -72,11 +72,11 @@ static const struct {
 } members[MEMBERS_N] = {
 	[MEMBER_COUPON] = { "coupon",
 			    OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON) | USES | OF(OP_QUOTE),
-			    OF(OP_ISSUE) | OF(OP_COUPON) | OF(OP_QUOTE) },
+			    OF(OP_ISSUE) | OF(OP_COUPON) },
 	[MEMBER_CODE] = { "code", OF(OP_CLAIM), OF(OP_CLAIM) },
 	[MEMBER_USER] = { "user",
 			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) |
-				  OF(OP_OFFERS) | USES,
+				  OF(OP_OFFERS) | OF(OP_QUOTE) | USES,
 			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
 	[MEMBER_AMOUNT] = { "amount", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
 	[MEMBER_CURRENCY] = { "currency", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
@@ -90,7 +90,7 @@ static const struct {
 	[MEMBER_REASON] = { "reason", OF(OP_ROLLBACK), 0 },
 	[MEMBER_TRACE] = { "trace", OF(OP_ISSUE) | OF(OP_CLAIM) | USES, 0 },
 	[MEMBER_ACK] = { "ack", OF(OP_ISSUE) | OF(OP_CLAIM), 0 },
-	[MEMBER_LIMIT] = { "limit", OF(OP_COUPONS) | OF(OP_OFFERS), 0 },
+	[MEMBER_LIMIT] = { "limit", OF(OP_COUPONS) | OF(OP_OFFERS) | OF(OP_QUOTE), 0 },
 	[MEMBER_USABLE] = { "usable", OF(OP_COUPONS), 0 },
 	[MEMBER_CURSOR] = { "cursor", OF(OP_COUPONS) | OF(OP_OFFERS), 0 },
 	[MEMBER_WITHIN] = { "within", OF(OP_OFFERS), 0 },
@@ -371,7 +371,8 @@ static int members_check(struct parse *parse, unsigned seen)
 {
 	const unsigned receive = 1u << MEMBER_RECEIVE, receives = 1u << MEMBER_RECEIVES,
 		       coupon = 1u << MEMBER_COUPON, user = 1u << MEMBER_USER,
-		       amount = 1u << MEMBER_AMOUNT, currency = 1u << MEMBER_CURRENCY;
+		       amount = 1u << MEMBER_AMOUNT, currency = 1u << MEMBER_CURRENCY,
+		       limit = 1u << MEMBER_LIMIT;
 	enum request_op op = parse->request.op;
 	unsigned target = seen & (receive | receives | coupon | user);
 	int is_use = (USES & OF(op)) != 0;
@@ -383,6 +384,11 @@ static int members_check(struct parse *parse, unsigned seen)
 		return parse_fail(parse, request_operations[op].name, NULL,
 				  is_use ? "takes either receive, or receives, or coupon and user"
 					 : "takes either receive, or coupon and user");
+	if (op == OP_QUOTE && target != coupon && target != user)
+		return parse_fail(parse, request_operations[op].name, NULL,
+				  "takes either coupon, or user");
+	if (op == OP_QUOTE && target == coupon && seen & limit)
+		return parse_fail(parse, "limit", NULL, "is for the quote of a user");
 	for (size_t i = 0; i < MEMBERS_REQUIRED; i++)
 		if (members[i].required & OF(op) && !(seen & 1u << i))
 			return parse_fail(parse, members[i].name, NULL, "is missing");
@@ -451,7 +457,8 @@ static int object_parse(struct parse *parse, const cJSON *root)
 
 	/* The user of a token need not be named again. */
 	if (token && members[MEMBER_USER].ops & OF(request->op) &&
-	    !(seen & (1u << MEMBER_USER | 1u << MEMBER_RECEIVE))) {
+	    !(seen & (1u << MEMBER_USER | 1u << MEMBER_RECEIVE)) &&
+	    !(request->op == OP_QUOTE && seen & 1u << MEMBER_COUPON)) {
 		request->user = token->user;
 		seen |= 1u << MEMBER_USER;
 	}

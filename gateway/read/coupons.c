@@ -296,8 +296,58 @@ static void on_quote(void *context, const PGresult *rows)
 	request_answer_object(request, ANSWER_OK, NULL, object);
 }
 
+static void on_quote_user(void *context, const PGresult *rows)
+{
+	struct request *request = context;
+	const struct use *use = &request->use->use;
+	cJSON *object, *receives, *member;
+	char id[ID_SIZE];
+	int n = 0;
+
+	if (!rows) {
+		request_fail(request, ANSWER_UNAVAILABLE,
+			     "PostgreSQL is unreachable: the coupons cannot be looked up");
+		return;
+	}
+	object = checked(cJSON_CreateObject());
+	cJSON_AddStringToObject(object, "user", request->user.text);
+	amount_add(object, "amount", use->amount);
+	cJSON_AddStringToObject(object, "currency", use->currency);
+	receives = cJSON_AddArrayToObject(object, "receives");
+	for (int row = 0; row < PQntuples(rows) && n < request->page.limit; row++) {
+		int64_t coupon = column_number(rows, row, "coupon_id");
+		struct receive receive;
+
+		if (!identity_has_coupon(&request->responder->identity, coupon))
+			continue;
+		n++;
+		id_format(coupon, id);
+		row_receive(rows, row, coupon, &request->user, &receive);
+		member = checked(cJSON_CreateObject());
+		member_receive(member, &receive, (int)column_number(rows, row, "slot"));
+		cJSON_AddStringToObject(member, "coupon", id);
+		member_column(member, rows, row, "name");
+		amount_add(member, "amount_off", column_number(rows, row, "amount_off"));
+		cJSON_AddStringToObject(member, "currency", use->currency);
+		member_column(member, rows, row, "valid_to");
+		cJSON_AddItemToArray(receives, member);
+	}
+	request_answer_object(request, ANSWER_OK, NULL, object);
+}
+
 void quote_answer(struct lookup *reads, struct request *request)
 {
+	if (!request->coupon) {
+		/* As many as a page has, of which the caller may not know some. */
+		if (lookup_ask(reads, LOOKUP_QUOTE_USER,
+			       POSTGRES_ARGUMENTS(postgres_text(request->user.text),
+						  postgres_number(request->use->use.amount),
+						  postgres_text(request->use->use.currency),
+						  postgres_number(REQUEST_PAGE_MAX)),
+			       on_quote_user, request))
+			request_fail(request, ANSWER_BUSY, NULL);
+		return;
+	}
 	if (lookup_ask(reads, LOOKUP_QUOTE,
 		       POSTGRES_ARGUMENTS(postgres_number(request->coupon),
 					  postgres_number(request->use->use.amount)),

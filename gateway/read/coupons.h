@@ -1,7 +1,7 @@
 /*
  * The read operations `coupons`, a page of a user's coupons, and `quote`, what the terms of a
- * coupon take off an amount: from PostgreSQL, which may be a replica. And what all read operations
- * show of rows.
+ * coupon, or the receives of a user, take off an amount: from PostgreSQL, which may be a replica.
+ * And what all read operations show of rows.
  */
 #pragma once
 

@@ -101,6 +101,7 @@ static const struct lane_query {
 	[LOOKUP_PAGE] = { LANE_PAGES, sql_query_user_coupon_page, 0 },
 	[LOOKUP_DISCOUNT] = { LANE_DISCOUNTS, sql_query_coupon_discount, 0 },
 	[LOOKUP_QUOTE] = { LANE_QUOTES, sql_query_quote, 0 },
+	[LOOKUP_QUOTE_USER] = { LANE_QUOTES, sql_query_quote_user, 0 },
 	[LOOKUP_COUPON] = { LANE_COUPONS, sql_query_coupon_state, 0 },
 	[LOOKUP_STATUS_COUPON] = { LANE_STATUS_COUPONS, sql_query_coupon_state, 0 },
 };

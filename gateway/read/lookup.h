@@ -71,6 +71,7 @@ enum lookup_query {
 	LOOKUP_PAGE,          /* user_coupon_page */
 	LOOKUP_DISCOUNT,      /* coupon_discount */
 	LOOKUP_QUOTE,         /* quote */
+	LOOKUP_QUOTE_USER,    /* quote_user */
 	LOOKUP_COUPON,        /* coupon_state, asked for one coupon: the rows are of several */
 	LOOKUP_STATUS_COUPON, /* as LOOKUP_COUPON, for `status` */
 	LOOKUP_QUERIES

@@ -201,7 +201,7 @@ func (c *Client) OffersPage(ctx context.Context, r OffersRequest) (*OffersAnswer
 	return run[OffersAnswer](ctx, c, "offers", r, "")
 }
 
-// Quote tells what the terms of a coupon take off an amount. It holds nothing.
+// Quote tells what a coupon, or the receives of a user, take off an amount. It holds nothing.
 func (c *Client) Quote(ctx context.Context, r QuoteRequest) (*QuoteAnswer, error) {
 	return run[QuoteAnswer](ctx, c, "quote", r, "")
 }

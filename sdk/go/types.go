@@ -89,9 +89,11 @@ type OffersRequest struct {
 	Limit  int    `json:"limit,omitempty"`
 }
 
-// QuoteRequest asks what the terms of a coupon take off an amount.
+// QuoteRequest asks what the terms of a coupon take off an amount; or, with User instead of Coupon,
+// what the receives of the user do that an order could use.
 type QuoteRequest struct {
 	Coupon   string `json:"coupon,omitempty"`
+	User     string `json:"user,omitempty"`
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency,omitempty"`
 }
@@ -265,13 +267,26 @@ type UserCoupon struct {
 }
 
 // QuoteAnswer is ok with what the terms take off the amount, or not_found. Not Usable: a use of
-// this amount is refused.
+// this amount is refused. Of a user it has Receives, those that take most off first.
 type QuoteAnswer struct {
 	Answer
-	Amount    int64  `json:"amount"`
-	AmountOff int64  `json:"amount_off"`
-	Currency  string `json:"currency"`
-	Usable    bool   `json:"usable"`
+	Amount    int64           `json:"amount"`
+	AmountOff int64           `json:"amount_off"`
+	Currency  string          `json:"currency"`
+	Usable    bool            `json:"usable"`
+	Receives  []QuotedReceive `json:"receives"`
+}
+
+// QuotedReceive is a receive of a user that an order could use. If ValidTo is zero the validity has
+// no end.
+type QuotedReceive struct {
+	Receive   string    `json:"receive"`
+	Slot      int       `json:"slot"`
+	Coupon    string    `json:"coupon"`
+	Name      string    `json:"name"`
+	AmountOff int64     `json:"amount_off"`
+	Currency  string    `json:"currency"`
+	ValidTo   time.Time `json:"valid_to"`
 }
 
 // Event is a CloudEvent, from RabbitMQ or by a webhook. Source and ID together are the same in each

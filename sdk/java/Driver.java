@@ -218,7 +218,11 @@ final class Driver {
                         of.has("within") ? Duration.ofSeconds(of.get("within").getAsLong()) : null;
                 return Map.of("offers", by.offers(user, within, text(of, "tag")).toList());
             }
-            case "quote" -> answer = by.quote(coupon, amount);
+            case "quote" ->
+                    answer =
+                            coupon == null
+                                    ? by.quoteUser(user, amount)
+                                    : by.quote(coupon, amount);
             case "ping" -> answer = by.ping();
             default -> throw new IllegalArgumentException("what is " + order + "?");
         }

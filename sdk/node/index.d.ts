@@ -201,6 +201,18 @@ export interface QuoteAnswer extends Answer {
   amount_off?: Money;
   /** False: a use of this amount is refused. */
   usable?: boolean;
+  /** Of a user: those that take most off first. */
+  receives?: QuotedReceive[];
+}
+
+/** A receive of a user that an order could use. */
+export interface QuotedReceive {
+  receive: string;
+  slot: number;
+  coupon: string;
+  name: string;
+  amount_off: Money;
+  valid_to?: Date;
 }
 
 export class Client {
@@ -258,8 +270,11 @@ export class Client {
     call: { user: Id; usable?: boolean; cursor?: string },
     options?: Options
   ): Promise<CouponsAnswer>;
-  /** What the terms of a coupon take off an amount. It holds nothing. */
-  quote(call: { coupon: Id; amount: Money }, options?: Options): Promise<QuoteAnswer>;
+  /** What a coupon, or the receives of a user, take off an amount. It holds nothing. */
+  quote(
+    call: { coupon: Id; amount: Money } | { user: Id; amount: Money },
+    options?: Options
+  ): Promise<QuoteAnswer>;
   /** Whether a gateway answers. */
   ping(options?: Options): Promise<Answer>;
   /** Calls that wait for a reply end with Unknown, if they change something. */

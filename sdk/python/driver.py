@@ -61,6 +61,8 @@ def call_of(client, op, members, options):
         named["amount"] = Money(named["amount"], named.pop("currency"))
     if "ttl_s" in named:
         named["ttl"] = timedelta(seconds=named.pop("ttl_s"))
+    if op == "quote":
+        named.setdefault("coupon", None)
     if "within" in named:
         named["within"] = timedelta(seconds=named["within"])
     if "receives" in named:

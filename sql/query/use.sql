@@ -30,6 +30,26 @@ SELECT currency, off AS amount_off, off IS DISTINCT FROM 0 AS is_usable
 FROM coupon, discount(amount_off, percent_off, threshold, cap, $2::bigint) AS off
 WHERE id = $1::bigint AND status <> 'draft'
 
+-- quote_user: The receives of a user that an order of this amount could use now: those that take
+-- most off it first, of equal ones those whose validity ends first. A budget must have what its
+-- receive takes. amount_off NULL: the terms name no discount.
+-- $1 user, $2 amount, in the smallest unit of the currency, $3 currency, $4 limit
+SELECT u.coupon_id, u.batch, u.idx, u.slot, c.name, off AS amount_off,
+	to_char(u.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to
+FROM user_coupon AS u JOIN coupon AS c ON c.id = u.coupon_id
+	LEFT JOIN budget AS b ON b.name = c.budget,
+	discount(c.amount_off, c.percent_off, c.threshold, c.cap, $2::bigint) AS off
+WHERE u.user_id = $1::text AND u.valid_from <= now() AND (u.valid_to <= now()) IS NOT TRUE
+	AND coalesce(c.currency = $3::text, true) AND off IS DISTINCT FROM 0
+	AND coalesce(b.amount - b.held - b.spent >= off, true)
+	AND NOT EXISTS (SELECT FROM receive_use AS s
+		WHERE s.coupon_id = u.coupon_id AND s.batch = u.batch AND s.idx = u.idx
+			AND s.state <> 'free' AND (s.until <= now()) IS NOT TRUE)
+	AND NOT EXISTS (SELECT FROM coupon_void AS v
+		WHERE v.coupon_id = u.coupon_id AND v.batch = u.batch AND v.idx = u.idx)
+ORDER BY coalesce(off, 0) DESC, u.valid_to, u.received_at, u.coupon_id, u.slot
+LIMIT $4::int
+
 -- uses_latest: The numbers of the latest operations that have changed a receive.
 SELECT num FROM use_operation WHERE to_state IS NOT NULL AND action <> 'expire'
 ORDER BY num DESC LIMIT 1000

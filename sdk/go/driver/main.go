@@ -213,7 +213,7 @@ func call(ctx context.Context, client *couponmq.Client, o order) (map[string]any
 		return map[string]any{"offers": plain(offers)}, err
 	case "quote":
 		answer, err = client.Quote(ctx, couponmq.QuoteRequest{
-			Coupon: m.Coupon, Amount: m.Amount, Currency: m.Currency})
+			Coupon: m.Coupon, User: m.User, Amount: m.Amount, Currency: m.Currency})
 	case "ping":
 		answer, err = client.Ping(ctx)
 	default:

@@ -33,7 +33,7 @@ const OPERATIONS = {
   coupon: ["coupon", ""],
   coupons: ["user", "usable cursor"],
   offers: ["", "user within tag cursor"],
-  quote: ["coupon amount", ""],
+  quote: ["amount", "coupon user"],
   ping: ["", ""],
 };
 const TEXTS = ["coupon", "user", "code", "order", "key"];

@@ -142,9 +142,14 @@ def offers(
     )
 
 
-def quote(coupon: Id, amount: Money, **limited: Unpack[Limited]) -> Members:
-    """What the terms of a coupon take off an amount. It holds nothing."""
-    return _members(Limited, limited, coupon=text("coupon", coupon), **_amount(amount))
+def quote(
+    coupon: Id | None, amount: Money, *, user: Id | None = None, **limited: Unpack[Limited]
+) -> Members:
+    """What the terms of a coupon take off an amount; or, with user and None as the coupon, what the
+    receives of the user do that an order could use, the best first. It holds nothing."""
+    named = {"coupon": text("coupon", coupon)} if coupon is not None else {}
+    named |= {"user": text("user", user)} if user is not None else {}
+    return _members(Limited, limited, **named, **_amount(amount))
 
 
 def ping(**limited: Unpack[Limited]) -> Members:

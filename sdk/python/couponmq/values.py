@@ -241,10 +241,23 @@ class OrderAnswer(Answer):
 
 
 @dataclass(frozen=True)
+class QuotedReceive:
+    """A receive of a user that an order could use, and what it takes off."""
+
+    receive: str
+    slot: int
+    coupon: str
+    name: str
+    amount_off: Money | None = None
+    valid_to: datetime | None = None
+
+
+@dataclass(frozen=True)
 class QuoteAnswer(Answer):
     """`ok` with what the terms take off the amount, or `not_found`. Not usable: a use of this
-    amount is refused."""
+    amount is refused. Of a user it has receives, the best first."""
 
     amount: Money | None = None
     amount_off: Money | None = None
     usable: bool | None = None
+    receives: tuple[QuotedReceive, ...] = ()

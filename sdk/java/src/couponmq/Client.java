@@ -121,8 +121,17 @@ public final class Client implements AutoCloseable {
 
     /** What the terms of a coupon take off an amount. It holds nothing. */
     public QuoteAnswer quote(String coupon, Money amount) {
-        JsonObject members = members("coupon", coupon, "currency", amount.currency());
+        return quote(members("coupon", coupon), amount);
+    }
+
+    /** What the receives of a user that an order could use take off an amount, the best first. */
+    public QuoteAnswer quoteUser(String user, Money amount) {
+        return quote(members("user", user), amount);
+    }
+
+    private QuoteAnswer quote(JsonObject members, Money amount) {
         members.addProperty("amount", amount.minor());
+        members.addProperty("currency", amount.currency());
         return run("quote", members, null, QuoteAnswer.class);
     }
 
