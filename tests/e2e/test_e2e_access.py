@@ -39,6 +39,9 @@ ROUTES = [
     ("POST", "/v1/use", "use", ("coupon", "user", "order")),
     ("POST", "/v1/release", "release", ("coupon", "user", "order")),
     ("POST", "/v1/rollback", "rollback", ("coupon", "user", "order")),
+    ("POST", "/v1/offers", "offers", ()),
+    ("GET", "/v1/offers", "offers", ()),
+    ("HEAD", "/v1/offers", "offers", ()),
     ("POST", "/v1/quote", "quote", ("coupon", "amount", "currency")),
     ("GET", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
     ("HEAD", "/v1/quote?coupon={coupon}&amount=1&currency=EUR", "quote", ()),
@@ -67,13 +70,14 @@ LINES = [
     ("use", ("coupon", "user", "order")),
     ("release", ("coupon", "user", "order")),
     ("rollback", ("coupon", "user", "order")),
+    ("offers", ()),
     ("quote", ("coupon", "amount", "currency")),
     ("stats", ()),
     ("ping", ()),
 ]
-ISSUES = {"issue", "claim", "status", "coupon", "quote", "ping"}
+ISSUES = {"issue", "claim", "status", "coupon", "offers", "quote", "ping"}
 USES = {"hold", "use", "release", "rollback", "quote", "ping"}
-READS = {"coupons", "ping"}
+READS = {"coupons", "quote", "ping"}
 MONITORS = {"stats", "metrics", "ping", DETAILS}
 SAYS_USER = {"issue", "claim", "status", "coupons"}
 SAYS_COUPON = {"issue", "status", "coupon", "hold", "use", "release", "rollback", "quote"}

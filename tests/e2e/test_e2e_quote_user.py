@@ -72,8 +72,9 @@ def test_what_an_order_could_not_use_is_left_out(stack, gateway, user, issued, p
     voided = issued("voided", **terms)
     kept = issued("kept", void_returns="no", **terms)
     budget = f"b-{uuid.uuid4().hex[:12]}"
-    stack.ctl("budget", "create", budget, "--amount", "6.00", "--currency", "EUR")
+    stack.ctl("budget", "create", budget, "--amount", "10.00", "--currency", "EUR")
     issued("poor", budget=budget, **terms)
+    stack.ctl("budget", "edit", budget, "--amount", "6.00")
     issued("good", **terms)
     assert gateway.call("hold", receive=held, order="o", **EUR)["status"] == "held"
     assert gateway.call("use", receive=used, order="o", **EUR)["status"] == "used"

@@ -363,7 +363,7 @@ def test_without_rabbitmq_or_redis_nothing_is_done(rough):
 
 def test_a_gateway_that_ends_answers_what_waits(rough, gateway_make):
     coupon = rough.coupon_make(10)
-    gateway = gateway_make(rough)
+    gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=30_000)
     with gateway.client() as client:
         one = client.issue(coupon, 42, ack="issued")["receive"]
         rough.stop("worker-1")

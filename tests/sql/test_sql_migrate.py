@@ -113,8 +113,10 @@ def test_roles_get_their_passwords(stack, empty):
             with pytest.raises(psycopg.OperationalError):
                 psycopg.connect(make_conninfo(url, password=f"{secret}x"))
         finally:
-            login = "LOGIN" if before[0] else "NOLOGIN"
-            literal = f"'{before[1]}'" if before[1] else "NULL"
+            # The first to migrate in this cluster has no role before it.
+            may, password = before or (False, None)
+            login = "LOGIN" if may else "NOLOGIN"
+            literal = f"'{password}'" if password else "NULL"
             superuser.execute(f"ALTER ROLE {name} {login} PASSWORD {literal}")
 
 
