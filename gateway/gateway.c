@@ -287,7 +287,7 @@ static int is_busy(const struct gateway *gateway)
 			return 1;
 	return gateway->stop_by_ms || waiters_count(gateway->waiters) > 0 ||
 	       unconfirmed_all(gateway) > 0 || use_requests_waiting(gateway->uses) > 0 ||
-	       claim_waiting(gateway->claim) > 0 ||
+	       claim_waiting(gateway->claim) > 0 || catalogue_is_busy(gateway->catalogue) ||
 	       presence_is_busy(&gateway->presence, clock_monotonic_ms());
 }
 

@@ -82,6 +82,8 @@ int user_id_compare(const struct user_id *a, const struct user_id *b);
 #define RECEIVE_KEY_MAX 255 /* bytes of an idempotency key, printable ASCII */
 #define RECEIVE_CODE_MAX 39 /* bytes of an exchange code's reference: SET.SERIAL or SET */
 #define RECEIVE_TAIL_MAX (RECEIVE_KEY_MAX + 1 + RECEIVE_CODE_MAX)
+#define TAG_MAX 32 /* bytes of a tag of campaigns, and which they may be */
+#define TAG_BYTES "abcdefghijklmnopqrstuvwxyz0123456789._-"
 #define RECEIVE_SLOT_MAX 100 /* the highest per-user limit a coupon may have */
 
 struct receive {

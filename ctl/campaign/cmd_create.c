@@ -28,8 +28,6 @@
 #define VALID_DAYS_MAX 36500
 #define METADATA_BYTES_MAX 4096
 #define TAGS_MAX 16
-#define TAG_BYTES_MAX 32
-#define TAG_BYTES "abcdefghijklmnopqrstuvwxyz0123456789._-"
 #define PAST_MS 60000 /* clocks differ */
 #define NONE "none"   /* instead of a value: removes what the coupon has */
 #define NOW "now"     /* instead of a time */
@@ -271,11 +269,11 @@ static void tags_read(const struct args *args, cJSON *terms)
 	tags = checked(cJSON_CreateArray());
 	copy = rest = *text && !is_word(args, "tags", NONE) ? checked(strdup(text)) : NULL;
 	while ((word = strsep(&rest, ",")) != NULL) {
-		if (!*word || strlen(word) > TAG_BYTES_MAX ||
-		    strspn(word, TAG_BYTES) != strlen(word) || cJSON_GetArraySize(tags) == TAGS_MAX)
+		if (!*word || strlen(word) > TAG_MAX || strspn(word, TAG_BYTES) != strlen(word) ||
+		    cJSON_GetArraySize(tags) == TAGS_MAX)
 			args_fail("--tags is \"%s\": allowed are %d words of 1 to %d lower-case "
 				  "letters, digits, '.', '_' and '-', separated by commas",
-				  text, TAGS_MAX, TAG_BYTES_MAX);
+				  text, TAGS_MAX, TAG_MAX);
 		cJSON_AddItemToArray(tags, checked(cJSON_CreateString(word)));
 	}
 	free(copy);

@@ -355,7 +355,7 @@ enum answer intake_monitor(struct intake *intake, struct connection *connection)
 	return answer == ANSWER_OK ? auth_monitor(intake->auth, &connection->responder) : answer;
 }
 
-#define OFFER_COST 4 /* of one in a page, with the slots of a user */
+#define OFFER_COST 2 /* of one in a page, with the slots of a user: see bench/offers.py */
 
 static int64_t request_cost(const struct request *request)
 {

@@ -323,8 +323,7 @@ static const char *member_take(struct parse *parse, enum member member, const cJ
 	case MEMBER_WITHIN:
 		return within_member(request, item);
 	case MEMBER_TAG:
-		if (len == 0 || len > REQUEST_TAG_MAX ||
-		    strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789._-") != len)
+		if (len == 0 || len > TAG_MAX || strspn(text, TAG_BYTES) != len)
 			return "must be a string of 1 to 32 lower-case letters, digits, '.', '_' "
 			       "and '-'";
 		parse->code = text;

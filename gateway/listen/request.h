@@ -73,14 +73,14 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 #define REQUEST_PAGE_MAX 100
 #define REQUEST_PAGE_DEFAULT 20
 
-#define REQUEST_TAG_MAX 32                   /* bytes of a tag of campaigns */
 #define REQUEST_WITHIN_DEFAULT_S (7 * 86400) /* when what is on offer begins at the latest */
 #define REQUEST_WITHIN_MAX 999999999         /* before its unit */
 #define REQUEST_CODE_MAX 128                 /* bytes of an exchange code as the client writes it */
 
 /*
- * A cursor: the place in a user's coupons, newest first, at which the next page begins. Clients see
- * it as a text of 54 hexadecimal digits and make nothing of it.
+ * A cursor: the place in a user's coupons, newest first, at which the next page begins; or that in
+ * the offers, whose time is their begin and whose slot is 1. Clients see it as a text of 54
+ * hexadecimal digits and make nothing of it.
  *
  *	version 1 | time 8 | coupon 8 | slot 2 | check 8	bytes, the highest first
  *

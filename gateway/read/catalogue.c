@@ -113,14 +113,6 @@ static void one_add(struct catalogue *catalogue, struct offered *one)
 
 /* ---- rows */
 
-static void member_time(cJSON *object, const char *name, int64_t ms)
-{
-	char text[CLOCK_RFC3339_SIZE];
-
-	if (ms)
-		cJSON_AddStringToObject(object, name, clock_rfc3339(ms, text));
-}
-
 /* The members of the reply, as JSON without its braces. `tags` are separated by commas. */
 static char *members_text(const struct offered *one, const PGresult *rows, int row, char *tags)
 {
@@ -164,7 +156,7 @@ static void row_take(struct catalogue *catalogue, const PGresult *rows, int row)
 
 /* ---- reading */
 
-static void read_begin(struct catalogue *catalogue, int64_t after);
+static void page_read(struct catalogue *catalogue, int64_t after);
 
 /*
  * The notification of a change that was committed before this read began is here by now: it came
@@ -216,7 +208,7 @@ static void on_page(void *context, const PGresult *rows)
 	for (int row = 0; row < n; row++)
 		row_take(catalogue, rows, row);
 	if (n == PAGE_ROWS) {
-		read_begin(catalogue, column_number(rows, n - 1, "id"));
+		page_read(catalogue, column_number(rows, n - 1, "id"));
 		return;
 	}
 	HASH_ITER (hh, catalogue->by_id, one, next)
@@ -228,7 +220,7 @@ static void on_page(void *context, const PGresult *rows)
 }
 
 /* A page of all, after this id. */
-static void read_begin(struct catalogue *catalogue, int64_t after)
+static void page_read(struct catalogue *catalogue, int64_t after)
 {
 	if (lookup_ask(catalogue->lookup, LOOKUP_OFFER_PAGE,
 		       POSTGRES_ARGUMENTS(postgres_number(after), postgres_number(PAGE_ROWS)),
@@ -237,7 +229,7 @@ static void read_begin(struct catalogue *catalogue, int64_t after)
 }
 
 /* What has changed, as many as go in one statement. */
-static void rows_begin(struct catalogue *catalogue)
+static void rows_read(struct catalogue *catalogue)
 {
 	struct postgres_array array;
 	size_t n;
@@ -271,13 +263,19 @@ static void on_changed(void *context, int64_t coupon)
 	catalogue->changed[catalogue->changed_n++] = coupon;
 }
 
+static int is_due(const struct catalogue *catalogue, int64_t now_ms)
+{
+	return !catalogue->is_reading && now_ms >= catalogue->next_ms &&
+	       !lookup_trouble(catalogue->lookup) &&
+	       (catalogue->all_are_due || now_ms >= catalogue->all_ms || catalogue->changed_n > 0 ||
+		catalogue->is_wanted);
+}
+
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
 {
 	int all = catalogue->all_are_due || now_ms >= catalogue->all_ms;
 
-	if (catalogue->is_reading || now_ms < catalogue->next_ms ||
-	    lookup_trouble(catalogue->lookup) ||
-	    !(all || catalogue->changed_n > 0 || catalogue->is_wanted))
+	if (!is_due(catalogue, now_ms))
 		return;
 	catalogue->is_reading = 1;
 	catalogue->is_wanted = 0;
@@ -286,10 +284,15 @@ void catalogue_tick(struct catalogue *catalogue, int64_t now_ms)
 		catalogue->all_are_due = 0;
 		catalogue->changed_n = 0;
 		catalogue->pass++;
-		read_begin(catalogue, 0);
+		page_read(catalogue, 0);
 	} else {
-		rows_begin(catalogue);
+		rows_read(catalogue);
 	}
+}
+
+int catalogue_is_busy(const struct catalogue *catalogue)
+{
+	return is_due(catalogue, clock_monotonic_ms());
 }
 
 int catalogue_is_read(const struct catalogue *catalogue)

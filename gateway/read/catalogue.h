@@ -30,6 +30,7 @@ struct catalogue;
 
 struct catalogue *catalogue_new(struct lookup *lookup);
 void catalogue_tick(struct catalogue *catalogue, int64_t now_ms);
+int catalogue_is_busy(const struct catalogue *catalogue); /* the next tick is urgent */
 int catalogue_is_read(const struct catalogue *catalogue); /* once at least */
 
 /*

@@ -60,6 +60,14 @@ void member_raw(cJSON *object, const PGresult *rows, int row, const char *name)
 		check(cJSON_AddRawToObject(object, name, column_text(rows, row, name)));
 }
 
+void member_time(cJSON *object, const char *name, int64_t ms)
+{
+	char text[CLOCK_RFC3339_SIZE];
+
+	if (ms > 0)
+		cJSON_AddStringToObject(object, name, clock_rfc3339(ms, text));
+}
+
 void member_discount(cJSON *object, const PGresult *rows, int row)
 {
 	cJSON *discount = checked(cJSON_CreateObject());

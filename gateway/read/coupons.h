@@ -48,6 +48,8 @@ int row_of_coupon(const PGresult *rows, int64_t coupon);
 void member_column(cJSON *object, const PGresult *rows, int row, const char *name);
 /* As member_column(), for a number, with all its digits, or for JSON. */
 void member_raw(cJSON *object, const PGresult *rows, int row, const char *name);
+/* Adds a time, unless it is 0. */
+void member_time(cJSON *object, const char *name, int64_t ms);
 /* Adds `discount` and `metadata`, as far as the row has them. */
 void member_discount(cJSON *object, const PGresult *rows, int row);
 /* Adds `receive` and `slot`. */

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/message/number.h"
+#include "coupon/slot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,35 +33,27 @@ struct page {
 	struct part offers[REQUEST_PAGE_MAX];
 };
 
-static int has_tag(const struct offered *one, const char *tag)
-{
-	char wanted[REQUEST_TAG_MAX + 3];
-
-	if (!*tag)
-		return 1;
-	snprintf(wanted, sizeof(wanted), ",%s,", tag);
-	return strstr(one->tags, wanted) != NULL;
-}
-
 /* Chooses those of the page. */
 static void page_choose(struct page *page)
 {
 	const struct request *request = page->request;
 	const struct request_page *wanted = &request->page;
 	int64_t now_ms = clock_wall_ms(), last_ms = now_ms + wanted->within_s * 1000;
+	const char *tag = request_code(request);
+	char own_tag[TAG_MAX + 3]; /* as it is among those of a campaign */
 	size_t place = wanted->is_next
 			       ? catalogue_after(page->catalogue, wanted->after.at_us / 1000,
 						 wanted->after.coupon)
 			       : 0,
 	       bytes = 0;
 
+	snprintf(own_tag, sizeof(own_tag), *tag ? ",%s," : "%s", tag);
 	for (; place < catalogue_count(page->catalogue); place++) {
 		const struct offered *one = catalogue_at(page->catalogue, place);
 
 		if (one->begin_ms > last_ms)
 			return;
-		if ((one->end_ms && one->end_ms <= now_ms) ||
-		    !has_tag(one, request_code(request)) ||
+		if ((one->end_ms && one->end_ms <= now_ms) || !strstr(one->tags, own_tag) ||
 		    !identity_has_coupon(&request->responder->identity, one->id))
 			continue;
 		bytes += OFFER_BYTES + strlen(one->members);
@@ -183,16 +175,17 @@ static void on_state(void *context, const redisReply *reply)
 static void on_slots(void *context, const redisReply *reply)
 {
 	struct part *part = context;
+	const char *at = NULL;
+	struct slot record;
+	int n = 0;
 
-	part->taken = UNREAD;
+	if (reply && reply->type == REDIS_REPLY_STRING)
+		at = reply->str;
+	while (slot_next(&at, &record) == 0)
+		n++;
 	part->page->has_failed |= !reply;
-	if (reply && reply->type == REDIS_REPLY_NIL)
-		part->taken = 0;
-	if (reply && reply->type == REDIS_REPLY_STRING) {
-		part->taken = 1;
-		for (const char *at = reply->str; (at = strchr(at, '\n')) != NULL; at++)
-			part->taken++;
-	}
+	/* What is no record is none that issue.lua has written. */
+	part->taken = reply && reply->type != REDIS_REPLY_ERROR && !at ? n : UNREAD;
 	part_end(part);
 }
 

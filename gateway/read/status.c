@@ -322,14 +322,6 @@ static void on_coupon_row(void *context, const PGresult *rows)
 		   is_published ? "the coupon is published but not yet loaded into Redis" : NULL);
 }
 
-static void member_time(cJSON *object, const char *name, int64_t time_ms)
-{
-	char text[CLOCK_RFC3339_SIZE];
-
-	if (time_ms > 0)
-		cJSON_AddStringToObject(object, name, clock_rfc3339(time_ms, text));
-}
-
 /* What Redis has, in the order in which coupon_state.lua returns it. */
 enum field { STATUS, TOTAL, STOCK, LIMIT, BEGIN, END, VERSION, NOW, FIELDS_N };
 

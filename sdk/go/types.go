@@ -90,10 +90,11 @@ type OffersRequest struct {
 }
 
 // QuoteRequest asks what the terms of a coupon take off an amount; or, with User instead of Coupon,
-// what the receives of the user do that an order could use.
+// what the receives of the user do that an order could use, at most Limit of them.
 type QuoteRequest struct {
 	Coupon   string `json:"coupon,omitempty"`
 	User     string `json:"user,omitempty"`
+	Limit    int    `json:"limit,omitempty"`
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency,omitempty"`
 }

@@ -17,7 +17,7 @@ import requests
 
 from events import Subscriber
 from process import Process
-from stack import ROOT, port_free, wait_until
+from stack import ROOT, port_free, url_of, wait_until
 
 PROGRAMS = ("gateway", "worker", "operator")
 QUEUES = (
@@ -52,7 +52,7 @@ def test_the_stack_runs_with_them(stack, gateway, pg, redis_client):
 
 def admin_get(admin, path, key):
     """None: it does not listen yet."""
-    url = f"http://{admin.settings['COUPON_ADMIN_LISTEN']}{path}"
+    url = url_of(admin.settings["COUPON_ADMIN_LISTEN"], path)
     try:
         return requests.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
     except requests.ConnectionError:

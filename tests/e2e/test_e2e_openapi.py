@@ -176,7 +176,9 @@ def test_bodies_up_to_each_bound_and_beyond(api, coupon, path, method):
         base = json.loads(json.dumps(example).replace('"1001"', f'"{coupon}"'))
         if name == "user":
             base.pop("cursor", None)  # of another user
-        taken = [body_check(api, path, {**base, name: value}) for value in values(schema)]
+        # The campaign 1001 is another test's, whose terms may need more of a request.
+        given = [coupon if value in ("1001", 1001) else value for value in values(schema)]
+        taken = [body_check(api, path, {**base, name: value}) for value in given]
         assert set(taken) == {True, False}, name
 
 

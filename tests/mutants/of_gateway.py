@@ -22,14 +22,6 @@ OFFERS_LOST = "tests/e2e/test_e2e_offers_lost.py::"
 MUTANTS = [
     mutant(
         "offers",
-        "the changes that a command waits for",
-        "gateway/presence.c",
-        "presence->news_terms = catalogue_renew(presence->catalogue);",
-        "presence->news_terms = 0;",
-        OFFERS + "test_a_change_is_offered_once_the_command_has_answered",
-    ),
-    mutant(
-        "offers",
         "the campaigns that a key may ask for",
         "gateway/read/offers.c",
         "!identity_has_coupon(&request->responder->identity, one->id))",
@@ -58,9 +50,8 @@ MUTANTS = [
         "the place after the last offer of a page",
         "gateway/read/catalogue.c",
         "? place + 1",
-        "? place",
+        "? place + 2",
         OFFERS + "test_pages_have_all_of_them_once",
-        waits=True,
     ),
     mutant(
         "offers",

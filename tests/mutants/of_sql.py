@@ -379,10 +379,8 @@ MUTANTS = [
         "rights",
         "the gateway that only reads",
         "sql/roles.sql",
-        "\tcoupon, coupon_void, installation, keeper, receive_rejected, receive_use, user_coupon\n"
-        "\tTO couponmq_gateway;\n",
-        "\tcoupon, coupon_void, installation, keeper, receive_rejected, receive_use, user_coupon\n"
-        "\tTO couponmq_gateway;\nGRANT UPDATE ON coupon TO couponmq_gateway;\n",
+        "\tuser_coupon\n\tTO couponmq_gateway;\n",
+        "\tuser_coupon\n\tTO couponmq_gateway;\nGRANT UPDATE ON coupon TO couponmq_gateway;\n",
         "tests/sql/test_sql_roles.py::test_it_may_not",
     ),
     mutant(

@@ -43,7 +43,7 @@ OPERATIONS = {
     **{op: ("OrderRequest", "OrderAnswer") for op in ("hold", "use", "release", "rollback")},
     **{
         op: (f"{op.title()}Request", f"{op.title()}Answer")
-        for op in ("status", "coupon", "coupons", "quote")
+        for op in ("status", "coupon", "coupons", "offers", "quote")
     },
 }
 
@@ -105,6 +105,8 @@ def test_the_parts_of_answers_have_the_members_of_the_protocol():
         "Now": ["ReceiveNow"],
         "OrderReceive": ["UsedReceive"],
         "UserCoupon": ["UserCoupon"],
+        "Offer": ["Offer"],
+        "QuotedReceive": ["QuotedReceive"],
         "UserReceive": ["AcceptedReceive", "IssuedReceive", "RejectedReceive"],
     }.items():
         found = set().union(*(properties({"$ref": f"#/{one}"}) for one in schemas))

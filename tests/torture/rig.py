@@ -109,6 +109,7 @@ class Rig:
     def __init__(self, run_dir, port_base, window=WINDOW, has_rates=True):
         """has_rates: whether a scenario also fails if the rate does not come back in time; else it
         is enough that requests are answered and settled again."""
+        self.around = None  # of the present scenario
         self.stack = Stack(run_dir, port_base)
         self.stack.build_dir = fault_build_dir(self.stack.build_dir)
         self.stack.settings = {"RABBITMQ_HEARTBEAT_S": HEARTBEAT_S}
@@ -354,7 +355,7 @@ class Rig:
         began = time.monotonic()
         self._allowed = Allowed(scenario.answers, scenario.reasons, scenario.unknown)
         self.postgresql_goes_back = scenario.events == "complete"
-        around = Around(self)
+        around = self.around = Around(self)
         self.on_end(around.close)
         campaigns = [
             Campaign(self.stack, total, limit, seed, self._allowed, events="on")

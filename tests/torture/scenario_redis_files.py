@@ -19,8 +19,10 @@ PARTLY = {**REDIS_LOSES, "answers": (*REDIS_LOSES["answers"], "stock too low")}
 def rebuild_all(rig):
     """As docs/guides/backup.md has it: whatever of a coupon was lost without the rest, comes
     back."""
-    for campaign in rig.load.campaigns:
-        rig.stack.ctl("rebuild", campaign.coupon)
+    around = rig.around
+    coupons = [campaign.coupon for campaign in rig.load.campaigns]
+    for coupon in (*coupons, around.claimers.coupon, *around.shoppers.coupons):
+        rig.stack.ctl("rebuild", coupon)
 
 
 def policy_reset(rig):

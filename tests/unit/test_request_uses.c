@@ -131,7 +131,8 @@ static void test_refused(void **state)
 		{ "{\"op\":\"quote\",\"coupon\":\"7\",\"currency\":\"EUR\"}",
 		  "amount: is missing" },
 		{ "{\"op\":\"quote\",\"coupon\":\"7\",\"amount\":1}", "currency: is missing" },
-		{ "{\"op\":\"quote\",\"amount\":1,\"currency\":\"EUR\"}", "coupon: is missing" },
+		{ "{\"op\":\"quote\",\"amount\":1,\"currency\":\"EUR\"}",
+		  "takes either coupon, or user" },
 		{ "{\"op\":\"quote\",\"receive\":" ONE "}", "receive: no such member of quote" },
 	};
 	char text[4096], *at = text;
