@@ -8,47 +8,73 @@ import { manual_link } from "./manual.js";
 
 const FOREVER = "Coupons that were claimed stay. This cannot be undone.";
 
+function field(name, label, hint, input = h("input", { name, autocomplete: "off" })) {
+    return [input, h("label", {}, h("span", {}, label), input, h("span", { class: "hint" }, hint))];
+}
+
+// Whose the codes are, and until when: the fields, and the members of a request.
+function code_terms() {
+    const [user, user_label] = field("user", "User", "who alone may claim; empty: anybody");
+    const [end, end_label] = field(
+        "valid_to",
+        "Until",
+        "as 2026-12-24 or 2026-12-24T18:00, in the campaign's time zone; empty: as the campaign",
+    );
+    return {
+        labels: [user_label, end_label],
+        members: () => ({
+            ...(user.value.trim() && { user: user.value.trim() }),
+            ...(end.value.trim() && { valid_to: end.value.trim() }),
+        }),
+        who: () => (user.value.trim() ? `user ${user.value.trim()}` : null),
+    };
+}
+
 function word_ask(path, ask) {
     const word = h("input", { name: "word", autocomplete: "off", spellcheck: "false" });
+    const own = code_terms();
     return ask({
         title: "New word",
         word: "Create word",
-        fields: [h("label", {}, h("span", {}, "Word"), word)],
+        fields: [h("label", {}, h("span", {}, "Word"), word), ...own.labels],
         changes: () => {
             if (word.value.trim() === "") throw new Problem(400, "The word is empty.");
-            return [`${word.value.trim()} becomes a code of this campaign, for all users.`];
+            const who = own.who() ?? "all users";
+            return [`${word.value.trim()} becomes a code of this campaign, for ${who}.`];
         },
         act: async () => {
-            const answer = await change("POST", `${path}/words`, { word: word.value.trim() });
+            const body = { word: word.value.trim(), ...own.members() };
+            const answer = await change("POST", `${path}/words`, body);
             return warned("The word is created.", answer);
         },
     });
-}
-
-function field(name, label, hint, input = h("input", { name, autocomplete: "off" })) {
-    return [input, h("label", {}, h("span", {}, label), input, h("span", { class: "hint" }, hint))];
 }
 
 function generate_ask(path, ask) {
     const few = "for more than 20,000 use couponctl";
     const [number, number_label] = field("count", "Number of codes", few);
     const [prefix, prefix_label] = field("prefix", "Prefix", "letters and digits; empty: none");
+    const own = code_terms();
     number.inputMode = "numeric";
     number.required = true;
     return ask({
         title: "New set of codes",
         word: "Generate codes",
-        fields: [h("div", { class: "fields" }, number_label, prefix_label)],
+        fields: [h("div", { class: "fields" }, number_label, prefix_label, ...own.labels)],
         changes: () => {
             if (number.value.trim() === "") throw new Problem(400, "Number of codes is empty.");
             const n = number_read("Number of codes", number.value);
             return [
                 `New codes of this campaign: ${count(Number(n))}.`,
-                "Anyone who has a code can use it once. Save the set to get the codes.",
+                `${own.who() ? `Only ${own.who()}` : "Anyone who has a code"} can use it once. ` +
+                    "Save the set to get the codes.",
             ];
         },
         act: async () => {
-            const body = { count: number_read("Number of codes", number.value) };
+            const body = {
+                count: number_read("Number of codes", number.value),
+                ...own.members(),
+            };
             if (prefix.value.trim()) body.prefix = prefix.value.trim();
             const answer = await change("POST", `${path}/sets`, body);
             const codes = plural(answer.count, "code");
@@ -136,7 +162,11 @@ function set_revoke_ask(set, ask) {
 function set_row(set, ask) {
     const form = set.form ?? set.file ?? "–";
     const used = set.kind === "word" ? set.claimed : set.used;
-    const about = `set ${set.set}, ${set.kind}${set.complete ? "" : ", not complete"}`;
+    const about = [
+        `set ${set.set}, ${set.kind}${set.complete ? "" : ", not complete"}`,
+        set.for_user && `, for ${set.for_user}`,
+        set.valid_to && [", until ", time(set.valid_to)],
+    ];
     return [
         [h("span", { class: "mono" }, form), h("div", { class: "hint" }, about)],
         count(set.unused),
@@ -225,6 +255,8 @@ export function code_card(code, ask) {
         ),
         terms([
             ["Set", `${code.set} (${code.kind})`],
+            ["For", code.for_user],
+            ["Until", code.valid_to && time(code.valid_to)],
             ["Claimed", code.claimed !== null && plural(code.claimed, "time")],
             ["User", code.user],
             ["Receive", code.receive && h("a", { href: place }, code.receive)],

@@ -50,6 +50,21 @@ int slot_next(const char **text, struct slot *slot)
 	return 0;
 }
 
+int slots_count(const redisReply *records)
+{
+	const char *at = NULL;
+	struct slot slot;
+	int n = 0;
+
+	if (!records || records->type == REDIS_REPLY_ERROR)
+		return -1;
+	if (records->type == REDIS_REPLY_STRING)
+		at = records->str;
+	while (slot_next(&at, &slot) == 0)
+		n++;
+	return at ? -1 : n;
+}
+
 int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first)
 {
 	const char *user = PQgetvalue(rows, row, first);

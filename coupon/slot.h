@@ -43,6 +43,9 @@ int slot_next(const char **text, struct slot *slot);
  */
 int slot_of_row(struct slot *slot, const PGresult *rows, int row, int first);
 
+/* How many records of a user the reply of Redis has, which may be nil. -1: it is not that. */
+int slots_count(const redisReply *records);
+
 #define SLOT_RECORD_SIZE (ULID_SIZE + RECEIVE_TAIL_MAX + 16)
 /* Writes the record of a slot whose tail is known. Returns `out`. */
 char *slot_record_format(const struct slot *slot, char out[SLOT_RECORD_SIZE]);

@@ -32,11 +32,6 @@ enum time_form time_form(const char *text, int64_t *ms)
 	return text[local] ? TIME_INSTANT : local == day ? TIME_DAY : TIME_LOCAL;
 }
 
-static _Noreturn void refuse(const char *option, const char *text)
-{
-	args_fail("%s is \"%s\": allowed is " TIME_ALLOWED, say_option(option), text);
-}
-
 void time_check(const struct args *args, const char *option)
 {
 	const char *text = args_text(args, option);
@@ -48,37 +43,51 @@ void time_check(const struct args *args, const char *option)
 		return;
 	form = time_form(text, &ms);
 	if (form == TIME_INVALID || (form == TIME_INSTANT && ms <= 0))
-		refuse(option, text);
+		args_fail("%s is \"%s\": allowed is " TIME_ALLOWED, say_option(option), text);
 }
 
 /*
- * The instant at which clocks of the zone show this local time. A day begins with its first moment:
- * where clocks are set forward at midnight, the one at which they are.
+ * The instant at which clocks of the zone show this local time, if it is one. A day begins with its
+ * first moment: where clocks are set forward at midnight, the one at which they are.
  */
-static int64_t local_read(const char *option, const char *text, enum time_form form,
-			  int64_t local_ms, struct db *db, const char *zone)
+static int local_read(enum time_form form, struct db *db, const char *zone, int64_t *ms,
+		      char why[TIME_WHY_SIZE])
 {
-	PGresult *readings = db_ask(db, sql_query_time_readings, postgres_number(local_ms),
+	PGresult *readings = db_ask(db, sql_query_time_readings, postgres_number(*ms),
 				    postgres_text(zone));
 	int n = PQntuples(readings), is_shown = db_is_true(readings, 0, "is_shown"),
-	    row = form == TIME_DAY && !is_shown ? n - 1 : 0;
-	int64_t ms = column_number(readings, row, "ms");
+	    row = form == TIME_DAY && !is_shown ? n - 1 : 0, is_one = form == TIME_DAY || n == 1;
 
-	if (form == TIME_LOCAL && n > 1)
-		args_fail("%s is \"%s\": in %s clocks %s; write %s or %s", say_option(option), text,
-			  zone,
-			  is_shown ? "show this time twice, because they are set back"
-				   : "never show this time, because they are set forward",
-			  column_text(readings, 0, "text"), column_text(readings, 1, "text"));
+	*ms = column_number(readings, row, "ms");
+	if (!is_one)
+		snprintf(why, TIME_WHY_SIZE, "in %s clocks %s; write %s or %s", zone,
+			 is_shown ? "show this time twice, because they are set back"
+				  : "never show this time, because they are set forward",
+			 column_text(readings, 0, "text"), column_text(readings, 1, "text"));
 	PQclear(readings);
-	return ms;
+	return is_one ? 0 : -1;
+}
+
+int time_of_text(const char *text, enum time_edge edge, struct db *db, const char *zone,
+		 int64_t *ms, char why[TIME_WHY_SIZE])
+{
+	enum time_form form = time_form(text, ms);
+
+	strcpy(why, "allowed is " TIME_ALLOWED);
+	if (form == TIME_INVALID)
+		return -1;
+	if (form == TIME_DAY && edge == TIME_END)
+		*ms += DAY_MS;
+	if (form != TIME_INSTANT && local_read(form, db, zone, ms, why))
+		return -1;
+	return *ms > 0 && *ms <= RFC3339_LAST_MS ? 0 : -1;
 }
 
 int64_t time_read(const struct args *args, const char *option, enum time_edge edge, struct db *db,
 		  const char *zone, int64_t fallback_ms)
 {
 	const char *text = args_text(args, option);
-	enum time_form form;
+	char why[TIME_WHY_SIZE];
 	int64_t ms;
 
 	time_check(args, option);
@@ -88,13 +97,8 @@ int64_t time_read(const struct args *args, const char *option, enum time_edge ed
 		return 0;
 	if (strcmp(text, NOW) == 0)
 		return clock_wall_ms();
-	form = time_form(text, &ms);
-	if (form == TIME_DAY && edge == TIME_END)
-		ms += DAY_MS;
-	if (form != TIME_INSTANT)
-		ms = local_read(option, text, form, ms, db, zone);
-	if (ms <= 0 || ms > RFC3339_LAST_MS)
-		refuse(option, text);
+	if (time_of_text(text, edge, db, zone, &ms, why))
+		args_fail("%s is \"%s\": %s", say_option(option), text, why);
 	return ms;
 }
 

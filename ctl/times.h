@@ -39,6 +39,10 @@ void time_check(const struct args *args, const char *option);
  */
 int64_t time_read(const struct args *args, const char *option, enum time_edge edge, struct db *db,
 		  const char *zone, int64_t fallback_ms);
+#define TIME_WHY_SIZE 256
+/* As time_read(), of a text in a file. 0, or -1 and what is allowed instead. */
+int time_of_text(const char *text, enum time_edge edge, struct db *db, const char *zone,
+		 int64_t *ms, char why[TIME_WHY_SIZE]);
 /* The time of an option as an argument of a statement, in ms; SQL's NULL: it is not given. */
 struct postgres_argument time_argument(const struct args *args, const char *option,
 				       enum time_edge edge, struct db *db, const char *zone);

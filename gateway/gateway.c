@@ -15,6 +15,7 @@
 #include "gateway/admit/redis_pool.h"
 #include "gateway/admit/replicas.h"
 #include "gateway/claim/claim.h"
+#include "gateway/claim/code.h"
 #include "gateway/claim/fair_queue.h"
 #include "gateway/auth/auth.h"
 #include "gateway/listen/http.h"
@@ -47,8 +48,8 @@
 #define REQUEST_BYTES_MAX 65536 /* of a line or body: the protocol promises it to clients */
 #define COUPONS_MAX 65536       /* coupons that one process remembers */
 /*
- * Commands of `status`, `coupon` and `offers` that Redis has at once: what is issued waits behind
- * them.
+ * Commands of `status`, `coupon`, `code` and `offers` that Redis has at once: what is issued waits
+ * behind them.
  */
 #define REDIS_READS_MAX 128
 #define SIGNALS_GIVE_UP 3 /* the third one ends the wait */
@@ -142,6 +143,7 @@ static void dispatch(void *context, struct request *request)
 		admission_submit(gateway->admission, request);
 		return;
 	case OP_CLAIM:
+	case OP_CODE:
 		claim_submit(gateway->claim, request);
 		return;
 	case OP_HOLD:
@@ -156,9 +158,7 @@ static void dispatch(void *context, struct request *request)
 	case OP_STATUS:
 	case OP_COUPON:
 	case OP_OFFERS:
-		request = fair_queue_add(gateway->queue, request);
-		if (request)
-			request_fail(request, ANSWER_BUSY, NULL);
+		fair_queue_submit(gateway->queue, request);
 		return;
 	case OP_COUPONS:
 		coupons_answer(gateway->reads, request);
@@ -541,7 +541,10 @@ static void loop(struct gateway *gateway, int publisher_fd)
 				continue;
 			}
 			gateway->reads_in_redis++;
-			status_answer(&gateway->status, request);
+			if (request->op == OP_CODE)
+				code_answer(&gateway->status, request);
+			else
+				status_answer(&gateway->status, request);
 		}
 
 		/*
@@ -700,7 +703,8 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 	gateway->uses = use_requests_new(&uses_port, config, gateway->waiters);
 	gateway->admission = admission_new(&admission_port, config, COUPONS_MAX, gateway->waiters,
 					   gateway->copies);
-	gateway->claim = claim_new(config, gateway->codes, gateway->admission);
+	gateway->queue = fair_queue_new((size_t)config->inflight_max);
+	gateway->claim = claim_new(config, gateway->codes, gateway->admission, gateway->queue);
 	redis_pool_bind(gateway->redis, gateway->admission);
 
 	/* Reads */
@@ -713,7 +717,6 @@ static void gateway_open(struct gateway *gateway, const struct config *config, s
 						 .discounts = &gateway->discounts,
 						 .admission = gateway->admission,
 						 .in_redis = &gateway->reads_in_redis };
-	gateway->queue = fair_queue_new((size_t)config->inflight_max);
 	gateway->auth = auth_new(config);
 
 	/* What the gateway and the stores know of each other. A replica is not compared. */

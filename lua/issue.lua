@@ -23,8 +23,9 @@
 --                         traces, in this order. Then as many times user (1..64 bytes, '!' to
 --                         '~'), key if it has keys (0..255 bytes of printable ASCII; '' = none),
 --                         code if it has codes ('SET.SERIAL' of a code for one use, 'SET' of a
---                         word, '' = none), and if it has traces what the message says of it
---                         beside the receive (0..184 bytes of printable ASCII; '' = nothing),
+--                         word, '' = none; then, if it has an end of its own, a space and that
+--                         in ms since the epoch), and if it has traces what the message says of
+--                         it beside the receive (0..184 bytes of printable ASCII; '' = nothing),
 --                         of the first 16 that are accepted
 --
 -- Returns a reply for each part, in order: an error, or {state, generation, seq} where nothing was
@@ -38,13 +39,13 @@
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
 --                          5 not_started, 6 paused, 7 code_invalid (it is revoked), 8 code_used,
---                          20 busy (unsettled_max is reached), 44 key_reused (the user's key
+--                          16 code_expired (its own end is past), 20 busy (unsettled_max is reached), 44 key_reused (the user's key
 --                          is known with another code, or with or without one)
 --   'SLOT:BATCH:INDEX'     the user's key is known, or the user has claimed the code: the receive
 --                          that was accepted with it
 -- These come before every refusal, and of several refusals the first of this order is returned:
--- key_reused, code_used, code_invalid, paused, ended, not_started, out_of_stock, limit_reached,
--- busy.
+-- key_reused, code_used, code_invalid, code_expired, paused, ended, not_started, out_of_stock,
+-- limit_reached, busy.
 -- A part that cannot accept any request and has neither key nor code reads only the coupon's hash.
 --
 -- Errors of run_id, unsettled_max, a count and the number of KEYS are returned instead of all
@@ -58,6 +59,7 @@ local HEAD, PART = 2, 5 -- arguments before the first part, and of a part before
 -- A user without the bytes that JSON escapes; digits and capitals are in the first range.
 local PLAIN = '^[#-[^-~!%]]+$'
 local ONE_TIME = '^[1-9]%d*%.%d+$' -- a code that is no word
+local WITH_END = '^([%d.]+) (%d+)$' -- a code with an end of its own
 -- What ends an entry of slot 1 without a key and begins the next; with a code, that is between.
 local NEXT = '",1,""],["'
 local BEFORE_CODE, AFTER_CODE = '",1,"","', '"],["'
@@ -78,7 +80,7 @@ local run_id = run_id_held(1, now)
 
 -- Checks the arguments of a part. Returns the command that reads its users, that for its codes
 -- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in
--- JSON, and whether a code is a word. The checks are inline, where other scripts call functions of
+-- JSON, whether a code is a word, and by request the ends of codes (nil: none has one). The checks are inline, where other scripts call functions of
 -- the prelude: this script runs for every request.
 local function arguments_read(place, from, count, has_keys, has_codes, has_traces)
 	local coupon, batch = argv[from], argv[from + 1]
@@ -107,7 +109,7 @@ local function arguments_read(place, from, count, has_keys, has_codes, has_trace
 	end
 	local hmget = {'HMGET', KEYS[place + 1]}
 	local codes = has_codes and {'HMGET', KEYS[place + 3]} or nil
-	local keyed, escapes, words = false, false, false
+	local keyed, escapes, words, ends = false, false, false, nil
 	local at = from + PART
 	for i = 1, count do
 		local user = argv[at]
@@ -130,10 +132,15 @@ local function arguments_read(place, from, count, has_keys, has_codes, has_trace
 		if codes then
 			local code = argv[at]
 			if #code > CODE_MOST or not find(code, ONE_TIME) then
+				local own, last = match(code, WITH_END)
+				if own then
+					code, ends = own, ends or {}
+					ends[i] = integer(last) or fail('code: its end is malformed')
+				end
 				if code ~= '' and not code_is_valid(code) then
 					fail('code: not SET.SERIAL or SET')
 				end
-				words = true
+				words = words or not find(code, ONE_TIME)
 			end
 			codes[i + 2] = code
 			keyed = true
@@ -146,7 +153,7 @@ local function arguments_read(place, from, count, has_keys, has_codes, has_trace
 			at = at + 1
 		end
 	end
-	return hmget, codes, keyed, escapes, words
+	return hmget, codes, keyed, escapes, words, ends
 end
 
 -- Reads the coupon's hash, with numbers where they belong; nil: there is none.
@@ -249,7 +256,7 @@ end
 local function decide(place, from, count, has_keys, has_codes, has_traces)
 	local key, users_key, outbox_key = KEYS[place], KEYS[place + 1], KEYS[place + 2]
 	local coupon, batch = argv[from], argv[from + 1]
-	local hmget, codes, keyed, escapes, words =
+	local hmget, codes, keyed, escapes, words, ends =
 		arguments_read(place, from, count, has_keys, has_codes, has_traces)
 	local c = coupon_read(key)
 	if not c then
@@ -323,6 +330,8 @@ local function decide(place, from, count, has_keys, has_codes, has_traces)
 				bad = -8
 			elseif owners[i] or revoked and revoked[match(code, '^%d+')] then
 				bad = -7
+			elseif ends and ends[i] and now >= ends[i] then
+				bad = -16
 			end
 		end
 		key_at = key_at + each

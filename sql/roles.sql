@@ -177,7 +177,7 @@ GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO 
 -- Exchange codes.
 GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;
 GRANT INSERT (set_id, serial, coupon_id, text, spelling, metadata, state, user_id, used_at,
-	revoked_at, revoked_by, revocation_num) ON code TO couponmq_operator;
+	for_user, valid_to, revoked_at, revoked_by, revocation_num) ON code TO couponmq_operator;
 GRANT UPDATE (completed_at) ON code_set TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_operator;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;

@@ -13,7 +13,8 @@ from stack import ROOT
 
 FILE = ROOT / "docs/reference/openapi.json"
 DOCUMENT = json.loads(FILE.read_text(encoding="utf-8"))
-OF_USER = "/v1/users/{user}/coupons"
+OF_USER, OF_CODE = "/v1/users/{user}/coupons", "/v1/codes/{code}"
+OTHER_PATHS = {OF_USER: ("/v1/coupons", "User"), OF_CODE: ("/v1/code", "Code")}
 METHODS = ("get", "head", "post")
 PROBLEM = "application/problem+json"
 INT64_MAX = 2**63 - 1
@@ -168,6 +169,7 @@ EXAMPLES = {
         {"coupon": "1001", "user": "42"},
     ],
     "/v1/coupon": [{"coupon": "1001"}, {"coupon": 1001, "id": "a7"}],
+    "/v1/code": [{"code": "7kq2m-9xh4-rtwp", "user": "42"}],
     "/v1/coupons": [
         {"user": "42"},
         {"user": "42", "usable": True},
@@ -229,11 +231,13 @@ def body_of(path, get):
 def whole():
     document = copy.deepcopy(DOCUMENT)
     paths = document["paths"]
-    paths[OF_USER] = copy.deepcopy(paths["/v1/coupons"])
-    user = {**document["components"]["parameters"]["User"], "in": "path"}
-    own = [one for one in paths[OF_USER]["get"]["parameters"] if resolve(one)["name"] != "user"]
-    paths[OF_USER]["get"]["parameters"] = own
-    paths[OF_USER]["parameters"].append(user)
+    for other, (path, parameter) in OTHER_PATHS.items():
+        paths[other] = copy.deepcopy(paths[path])
+        within = {**document["components"]["parameters"][parameter], "in": "path"}
+        all_ = paths[other]["get"]["parameters"]
+        own = [one for one in all_ if resolve(one)["name"] != within["name"]]
+        paths[other]["get"]["parameters"] = own
+        paths[other]["parameters"].append(within)
     for path, item in paths.items():
         if "get" not in item:
             continue
@@ -242,7 +246,7 @@ def whole():
             bare["responses"][name] = {**resolve(response)}
             bare["responses"][name].pop("content", None)
         item["head"] = bare
-        if path.startswith("/v1/") and path != OF_USER:
+        if path.startswith("/v1/") and path not in OTHER_PATHS:
             wrong_type = {"$ref": "#/components/responses/WrongType"}
             item["post"] = {
                 "tags": item["get"]["tags"],

@@ -98,6 +98,11 @@ class Operation:
         return next((one.answered_at for one in self.certain()), NEVER)
 
     @property
+    def is_part(self):
+        """It gives back a part of the discount, and the order keeps the receive."""
+        return self.action == "rollback" and "amount" in self.members
+
+    @property
     def is_done(self):
         return bool(self.reply) and self.reply["code"] == 0
 
@@ -160,6 +165,7 @@ class Orders:
             and one.order == operation.order
             and one.action in GIVES[operation.action]
             and one.may_be_done
+            and not one.is_part
         ]
 
     def _hold_end(self, operation, receive):
@@ -278,7 +284,13 @@ class Orders:
         turns = []
         for receive, span in spans:
             amount_off = span.operation.told(receive, "amount_off") or 0
-            turns += [(span.since, amount_off), (span.until, -amount_off)]
+            turns += [(span.since, amount_off)]
+            for one in self.of[receive]:  # from when on others may have it
+                if one.is_part and one.order == span.order and one.may_be_done:
+                    if span.since <= one.since < span.until:
+                        turns += [(one.since, -one.members["amount"])]
+                        amount_off -= one.members["amount"]
+            turns += [(span.until, -amount_off)]
         total = 0
         for at, amount_off in sorted(turns):
             total += amount_off

@@ -16,7 +16,7 @@ FENCE_AT = {name: 0 for name in ("place", "verify", "fence", "hold", "expire", "
 }
 STATES_NOT_OK = ("missing", "unverified", "behind")
 OUT_OF_STOCK, ENDED, LIMIT_REACHED, NOT_STARTED, PAUSED, BUSY = -2, -3, -4, -5, -6, -20
-CODE_INVALID, CODE_USED, KEY_REUSED = -7, -8, -44
+CODE_INVALID, CODE_USED, CODE_EXPIRED, KEY_REUSED = -7, -8, -16, -44
 UNBOUNDED = 2**53 - 1
 
 

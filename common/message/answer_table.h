@@ -13,6 +13,7 @@ ANSWER(ANSWER_NOT_STARTED, 5, "not_started", 409, "the campaign has not begun")
 ANSWER(ANSWER_PAUSED, 6, "paused", 409, "the campaign is paused")
 ANSWER(ANSWER_CODE_INVALID, 7, "code_invalid", 422, "no such exchange code")
 ANSWER(ANSWER_CODE_USED, 8, "code_used", 409, "the exchange code was already used")
+ANSWER(ANSWER_CODE_EXPIRED, 16, "code_expired", 409, "the exchange code is no longer valid")
 ANSWER(ANSWER_REJECTED, 9, "rejected", 409, "the accepted receive could not be issued")
 ANSWER(ANSWER_HELD_BY_OTHER, 10, "held_by_other", 409, "another order holds the receive")
 ANSWER(ANSWER_ALREADY_USED, 11, "already_used", 409, "the receive is already used")
@@ -23,6 +24,8 @@ ANSWER(ANSWER_BUDGET_SPENT, 15, "budget_spent", 409,
        "the budget of the campaign does not have what would be taken off")
 ANSWER(ANSWER_BELOW_THRESHOLD, 17, "below_threshold", 409,
        "the amount is too small for the discount")
+ANSWER(ANSWER_AMOUNT_EXCEEDED, 18, "amount_exceeded", 409,
+       "the amount is more than the use takes off")
 ANSWER(ANSWER_BUSY, 20, "busy", 429, "a limit is reached; nothing was done; retry later")
 ANSWER(ANSWER_UNAVAILABLE, 21, "unavailable", 503,
        "a required service is not available; nothing was done; retry later")

@@ -57,7 +57,8 @@ struct use {
 	char key[RECEIVE_KEY_MAX + 1]; /* of the operation: a copy of it does nothing */
 	char by[USE_BY_MAX + 1];       /* empty: it is not known */
 	int64_t ttl_s;                 /* USE_HOLD: 1 to USE_TTL_MAX_S; else 0 */
-	int64_t amount;                /* -1: not given, and then there is no currency */
+	/* Of the order; USE_ROLLBACK: the part of the discount. -1: not given, nor a currency. */
+	int64_t amount;
 	char currency[CURRENCY_LEN + 1];
 	char reason[USE_REASON_MAX + 1]; /* empty: none */
 	size_t receives_n;
@@ -117,6 +118,7 @@ int use_message_decode(struct json_arena *arena, const char *body, size_t len,
 	RESULT(KEY_TAKEN, "key_taken", ANSWER_KEY_REUSED)                            \
 	RESULT(AMOUNT_NEEDED, "amount_needed", ANSWER_BAD_REQUEST)                   \
 	RESULT(NOT_USED, "not_used", ANSWER_BAD_REQUEST) /* rollback of a hold */    \
+	RESULT(AMOUNT_EXCEEDED, "amount_exceeded", ANSWER_AMOUNT_EXCEEDED)           \
 	RESULT(CURRENCY_WRONG, "currency_wrong", ANSWER_BAD_REQUEST)
 
 enum use_result {

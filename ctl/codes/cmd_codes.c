@@ -29,12 +29,14 @@ static int word_run(struct ctl *ctl)
 	const char *word = args_required(&ctl->args, "word"), *spelling;
 	cJSON *object = output_object();
 	char text[CODE_OTHERS_SIZE];
+	struct code_terms terms;
 	struct code_found found;
 	struct stored stored;
 	struct db *db;
 	PGresult *row;
 	int status;
 
+	code_terms_check(&ctl->args);
 	if (code_text_spell(word, strlen(word), text) || strlen(text) < WORD_LEAST)
 		args_fail("--word is \"%s\": allowed are 3 to 64 bytes of printable ASCII, not "
 			  "counting spaces and dashes",
@@ -60,7 +62,8 @@ static int word_run(struct ctl *ctl)
 	PQclear(row);
 
 	if (!set) {
-		set = stored_set_add(db, coupon, "word", NULL, NULL);
+		terms = code_terms_read(&ctl->args, db, coupon);
+		set = stored_set_add(db, coupon, "word", NULL, NULL, &terms);
 		spelling = code_text_is_plain(word, strlen(word)) ? word : text;
 		if (!db_value(db, sql_query_code_word, postgres_number(set),
 			      postgres_number(coupon), postgres_text(text),
@@ -146,6 +149,8 @@ static int show_run(struct ctl *ctl)
 		output_null(object, "claimed");
 	else
 		output_number(object, "claimed", column_number(row, 0, "claimed"));
+	output_text(object, "for_user", column_text(row, 0, "for_user"));
+	output_text(object, "valid_to", column_text(row, 0, "valid_to"));
 	output_text(object, "user", column_text(row, 0, "user_id"));
 	output_text(object, "receive", receive);
 	output_text(object, "used_at", column_text(row, 0, "used_at"));
@@ -163,6 +168,7 @@ static int show_run(struct ctl *ctl)
 		   "[used_at  at {used_at}]"
 		   "[receive \n  receive  {receive}]"
 		   "[revoked_at  by {revoked_by} at {revoked_at}]\n"
+		   "[for_user   for      {for_user} alone\n][valid_to   until    {valid_to}\n]"
 		   "[metadata   metadata {metadata}\n]",
 		   args_has(&ctl->args, "json"));
 out:
@@ -218,18 +224,18 @@ static int list_run(struct ctl *ctl)
 	cJSON_ArrayForEach(set, list)
 	{
 		output_template(line, set);
-		output_template(cJSON_HasObjectItem(set, "claimed")
-					? ", redemptions: {claimed}\n"
-					: "[!complete , not complete]\n",
+		output_template(cJSON_HasObjectItem(set, "claimed") ? ", redemptions: {claimed}"
+								    : "[!complete , not complete]",
 				set);
+		output_template("[for_user , for {for_user}][valid_to , until {valid_to}]\n", set);
 	}
 	output_say(object, line, 0);
 	putchar('\n');
 	return 0;
 }
 
-static const char *const export_columns[] = { "code",    "coupon",  "set",      "state", "user",
-					      "receive", "used_at", "metadata", NULL };
+static const char *const export_columns[] = { "code",    "coupon",  "set",      "state",    "user",
+					      "receive", "used_at", "valid_to", "metadata", NULL };
 
 struct exporting {
 	struct db *db;
@@ -238,7 +244,7 @@ struct exporting {
 	int is_all;
 
 	/* The set whose codes are written at the moment. */
-	const char *set_text, *coupon_text;
+	const char *set_text, *coupon_text, *for_user, *valid_to;
 	int64_t coupon, first, count;
 	int is_revoked, is_word;
 	struct code_space *space; /* NULL: it has rows for all of its codes */
@@ -265,7 +271,7 @@ static void row_next(struct exporting *e)
 static void code_write(struct exporting *e, const char *code, size_t len, int is_row)
 {
 	const char *state = is_row ? column_text(e->page, e->row, "state") : "unused";
-	struct cell cells[8] = { { .text = code, .len = len },
+	struct cell cells[9] = { { .text = code, .len = len },
 				 cell_text(e->coupon_text),
 				 cell_text(e->set_text) };
 	char receive[STORE_RECEIVE_SIZE];
@@ -273,11 +279,20 @@ static void code_write(struct exporting *e, const char *code, size_t len, int is
 	if (strcmp(state, "unused") == 0)
 		state = e->is_revoked ? "revoked" : e->is_word ? "open" : state;
 	cells[3] = cell_text(state);
+	cells[4] = cell_text(e->for_user);
+	cells[7] = cell_text(e->valid_to);
 	if (is_row) {
-		cells[4] = cell_text(column_text(e->page, e->row, "user_id"));
+		const char *user = column_text(e->page, e->row, "user_id"),
+			   *for_user = column_text(e->page, e->row, "for_user"),
+			   *valid_to = column_text(e->page, e->row, "valid_to");
+
+		if (*user || *for_user)
+			cells[4] = cell_text(*user ? user : for_user);
 		cells[5] = cell_text(store_receive_text(e->page, e->row, e->coupon, receive));
 		cells[6] = cell_text(column_text(e->page, e->row, "used_at"));
-		cells[7] = cell_json(column_text(e->page, e->row, "metadata"));
+		if (*valid_to)
+			cells[7] = cell_text(valid_to);
+		cells[8] = cell_json(column_text(e->page, e->row, "metadata"));
 	}
 	sheet_row(&e->sheet, cells);
 }
@@ -297,6 +312,8 @@ static void set_write(struct exporting *e, const PGresult *sets, int set)
 
 	e->set_text = column_text(sets, set, "id");
 	e->coupon_text = column_text(sets, set, "coupon_id");
+	e->for_user = column_text(sets, set, "for_user");
+	e->valid_to = column_text(sets, set, "valid_to");
 	e->coupon = column_number(sets, set, "coupon_id");
 	e->first = column_number(sets, set, "first_position");
 	e->count = column_number(sets, set, "code_num");
@@ -457,7 +474,7 @@ const struct command codes_word_command = {
 	.argument = "COUPON",
 	.options = OPTIONS(OPTION("word", "WORD",
 				  "one code for all users: 3 to 64 bytes of printable ASCII"),
-			   KEY_OPTION, BY_OPTION),
+			   CODE_TERMS_OPTIONS, KEY_OPTION, BY_OPTION),
 	.summary = "make a word one code for all users, up to the limit of each",
 	.detail = "Case, spaces and dashes do not matter. Repeated, it changes nothing.",
 };

@@ -1,10 +1,10 @@
 #include "ctl/codes/code_file.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "common/message/receive.h"
+#include "ctl/times.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#define KNOWN "code, state, user, used_at and metadata"
+#define KNOWN "code, state, user, valid_to, used_at and metadata"
 
 /* What a column or a member is. */
 enum column_kind {
@@ -21,6 +21,7 @@ enum column_kind {
 	KIND_CODE,
 	KIND_STATE,
 	KIND_USER,
+	KIND_VALID_TO,
 	KIND_USED_AT,
 	KIND_METADATA,
 	KIND_KEPT
@@ -45,7 +46,7 @@ struct code_file {
 		struct text_buffer name; /* as a string of JSON */
 		enum column_kind kind;
 	} columns[CSV_CELLS_MAX];
-	struct text_buffer user, used_at, metadata, why; /* of a row */
+	struct text_buffer user, valid_to, used_at, metadata, why; /* of a row */
 };
 
 static _Noreturn void failed(const char *path)
@@ -93,11 +94,9 @@ static enum column_kind kind_find(const struct code_file *file, const char *name
 	static const struct {
 		const char *name;
 		enum column_kind kind;
-	} known[] = { { "state", KIND_STATE },
-		      { "user", KIND_USER },
-		      { "user_id", KIND_USER },
-		      { "used_at", KIND_USED_AT },
-		      { "metadata", KIND_METADATA } };
+	} known[] = { { "state", KIND_STATE },     { "user", KIND_USER },
+		      { "user_id", KIND_USER },    { "valid_to", KIND_VALID_TO },
+		      { "used_at", KIND_USED_AT }, { "metadata", KIND_METADATA } };
 	const char *kept = file->form.metadata;
 
 	if (name_is(name, len, file->form.column, strlen(file->form.column)))
@@ -278,6 +277,7 @@ void code_file_close(struct code_file *file)
 	for (size_t i = 0; i < CSV_CELLS_MAX; i++)
 		text_buffer_fini(&file->columns[i].name);
 	text_buffer_fini(&file->user);
+	text_buffer_fini(&file->valid_to);
 	text_buffer_fini(&file->used_at);
 	text_buffer_fini(&file->metadata);
 	text_buffer_fini(&file->why);
@@ -312,7 +312,6 @@ static void values_take(struct code_file *file, struct code_row *row,
 	const struct value *state = &values[KIND_STATE], *user = &values[KIND_USER],
 			   *used_at = &values[KIND_USED_AT];
 	char why[USER_ID_WHY_SIZE];
-	int64_t at_ms;
 
 	row->code = values[KIND_CODE].text;
 	row->code_len = values[KIND_CODE].len;
@@ -322,24 +321,24 @@ static void values_take(struct code_file *file, struct code_row *row,
 			row->state = states[i];
 	row->user = value_copy(&file->user, user);
 	row->used_at = value_copy(&file->used_at, used_at);
+	row->valid_to = value_copy(&file->valid_to, &values[KIND_VALID_TO]);
 	if (!file->form.is_import)
 		return;
 	if (!row->state) {
 		value_refuse(file, row, "its state is", state,
 			     "allowed are unused, used and revoked");
-	} else if (strcmp(row->state, "used") != 0 && (user->len > 0 || used_at->len > 0)) {
-		value_refuse(file, row, user->len > 0 ? "it has the user" : "it has the used_at",
-			     user->len > 0 ? user : used_at,
+	} else if (strcmp(row->state, "used") != 0 && used_at->len > 0) {
+		value_refuse(file, row, "it has the used_at", used_at,
 			     "allowed is that of a code whose state is used");
 	} else if (user->len > 0 && (user->len > USER_ID_MAX ||
 				     user_id_valid_length(user->text, user->len) != user->len)) {
 		user_id_why(user->text, user->len, why);
 		value_refuse(file, row, "its user is", user, why);
-	} else if (used_at->len > 0 &&
-		   (strlen(row->used_at) != used_at->len || rfc3339_parse(row->used_at, &at_ms))) {
-		value_refuse(file, row, "its used_at is", used_at,
-			     "allowed is a time in RFC 3339 format, for example "
-			     "2026-11-26T12:00:00+01:00");
+	} else if (strlen(row->used_at) != used_at->len) { /* it contains a NUL */
+		value_refuse(file, row, "its used_at is", used_at, "allowed is " TIME_ALLOWED);
+	} else if (strlen(row->valid_to) != values[KIND_VALID_TO].len) {
+		value_refuse(file, row, "its valid_to is", &values[KIND_VALID_TO],
+			     "allowed is " TIME_ALLOWED);
 	}
 }
 
@@ -449,7 +448,8 @@ static void json_row_take(struct code_file *file, struct code_row *row)
 		else if (!cJSON_IsString(member))
 			row->wrong = kind == KIND_CODE
 					     ? no_code
-					     : "its state, user or used_at is not a string";
+					     : "its state, user, valid_to or used_at is not a "
+					       "string";
 		else
 			values[kind] = (struct value){ member->valuestring,
 						       strlen(member->valuestring) };

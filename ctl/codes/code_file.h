@@ -20,8 +20,9 @@ struct code_row {
 	size_t code_len;
 	/* The rest is set for a file to import alone. */
 	const char *state;    /* unused, used or revoked */
-	const char *user;     /* of a used code; "": not known */
-	const char *used_at;  /* RFC 3339; "": not known */
+	const char *user;     /* of a used code, who has used it; else who alone may; "": none */
+	const char *used_at;  /* as times.h reads it, as the next one; "": not known */
+	const char *valid_to; /* until when it can be claimed; "": as the others */
 	const char *metadata; /* an object of JSON; "": there is none */
 };
 

@@ -146,12 +146,13 @@ struct code_generation {
  * has forgotten sets whose codes are in somebody's hands; next to the last one it knows, a new set
  * would have the same codes. Here that is as unlikely as a good guess.
  */
-static void set_make(struct code_generation *g, struct db *db, const struct code_key *key,
-		     int newest)
+static void set_make(struct code_generation *g, const struct args *args, struct db *db,
+		     const struct code_key *key, int newest)
 {
 	unsigned __int128 size = g->form.size < POSITIONS_MAX ? g->form.size : POSITIONS_MAX;
 	char fingerprint[CODE_FINGERPRINT_SIZE], why[CODE_WHY_SIZE];
 	int64_t space, own = 0, others = 0;
+	struct code_terms terms;
 	PGresult *rows;
 	int tries = 0;
 
@@ -159,7 +160,7 @@ static void set_make(struct code_generation *g, struct db *db, const struct code
 		log_fatal("the file that COUPON_CODE_KEYS names has keys up to version %d, and a "
 			  "later one has made codes: it is not the newest file",
 			  key->version);
-	PQclear(store_coupon_row(db, sql_query_coupon_show, g->coupon));
+	terms = code_terms_read(args, db, g->coupon);
 
 	/*
 	 * Counts the codes in its own space, and in the spaces whose codes may have the same text:
@@ -195,7 +196,8 @@ static void set_make(struct code_generation *g, struct db *db, const struct code
 		g->set = db_value(db, sql_query_code_set_generate, postgres_number(g->coupon),
 				  postgres_number(space), postgres_number(g->first),
 				  postgres_number(g->count), postgres_text(g->form.pattern),
-				  postgres_text(g->request.id), postgres_text(g->file));
+				  postgres_text(g->request.id), postgres_text(g->file),
+				  postgres_text(terms.user), postgres_number(terms.end_ms));
 	} while (!g->set);
 	g->space = code_space_new(&g->form, key);
 }
@@ -265,7 +267,7 @@ static void set_take(struct code_generation *g, const struct ctl *ctl, const cha
 	if (is_made)
 		set_resume(g, &keys, row);
 	else
-		set_make(g, db, code_keys_newest(&keys), newest);
+		set_make(g, &ctl->args, db, code_keys_newest(&keys), newest);
 	PQclear(row);
 	code_keys_wipe(&keys);
 	if (is_there && !is_made)
@@ -312,18 +314,24 @@ static int file_is_complete(struct code_generation *g, const struct ctl *ctl)
 
 static void set_and_file(struct code_generation *g, const struct ctl *ctl)
 {
+	static const char *const if_given[] = { "user", "valid-to" };
 	char wanted[WANTED_SIZE];
 	struct db *db;
-	int is_there;
+	int is_there, len;
 
 	if (file_is_complete(g, ctl))
 		return;
 	/* All that decides what is in the file. */
-	check(snprintf(wanted, sizeof(wanted),
+	len = snprintf(wanted, sizeof(wanted),
 		       "coupon %" PRId64 "\ncount %" PRId64
 		       "\npattern %s\nalphabet %s\nformat %s\n",
 		       g->coupon, g->count, g->form.pattern, g->form.alphabet,
-		       sheet_format_names[g->format]) < WANTED_SIZE);
+		       sheet_format_names[g->format]);
+	for (size_t i = 0; i < sizeof(if_given) / sizeof(if_given[0]); i++)
+		if (args_has(&ctl->args, if_given[i]))
+			len += snprintf(wanted + len, sizeof(wanted) - (size_t)len, "%s %s\n",
+					if_given[i], args_text(&ctl->args, if_given[i]));
+	check(len < WANTED_SIZE);
 	request_open(&g->request, g->file, wanted);
 	/* A file without a request belongs to somebody else; with one it is complete. */
 	is_there = access(g->file, F_OK) == 0;
@@ -409,6 +417,7 @@ static int generate_run(struct ctl *ctl)
 		args_fail("%s", why);
 	if (code_chance_check(&g.form, 0, 0, g.count, why))
 		args_fail("%s", why);
+	code_terms_check(&ctl->args);
 
 	if (g.file) {
 		set_and_file(&g, ctl);
@@ -449,7 +458,7 @@ const struct command codes_generate_command = {
 			OPTION("pattern", "PATTERN",
 			       "the form, for example NOON-####-####, where each # is a symbol; "
 			       "instead of --prefix and --length"),
-			KEY_OPTION, BY_OPTION),
+			CODE_TERMS_OPTIONS, KEY_OPTION, BY_OPTION),
 	.summary = "make codes of a coupon",
 	.detail =
 		"Needs --count, and the file of keys, COUPON_CODE_KEYS. After an interruption\n"

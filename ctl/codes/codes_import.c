@@ -13,6 +13,7 @@
  */
 #include "common/array.h"
 #include "common/check.h"
+#include "common/hash.h"
 #include "common/log/log.h"
 #include "common/thread.h"
 #include "ctl/codes/code_file.h"
@@ -30,11 +31,22 @@
 #define LANES 2
 #define REQUEST_SIZE 128
 
+/* A time of the file: most rows have one of a few. */
+struct read_time {
+	char *text;
+	int64_t ms;
+	char why[TIME_WHY_SIZE]; /* "": it is a time */
+	UT_hash_handle hh;
+};
+
 struct import {
 	const struct ctl *ctl;
 	const char *name; /* of the file; NULL for standard input */
 	struct code_file *file;
+	struct db *db; /* of the main thread */
 	struct stored stored;
+	struct code_terms terms;
+	struct read_time *ends, *uses; /* the times of valid_to, and of used_at */
 	int64_t set, coupon;
 	int is_again;                    /* the set was there before */
 	int64_t added, present, refused; /* stored now, stored before, refused */
@@ -43,7 +55,7 @@ struct import {
 };
 
 /* The arguments of sql_query_code_import. */
-enum { SERIALS, TEXTS, SPELLINGS, METADATA, STATES, USERS, USED_AT, COLUMNS_N };
+enum { SERIALS, TEXTS, SPELLINGS, METADATA, STATES, USERS, USED_AT, FOR_USERS, ENDS, COLUMNS_N };
 
 struct refusal {
 	int64_t line; /* first: they are sorted by it */
@@ -51,7 +63,7 @@ struct refusal {
 };
 
 struct import_lane {
-	const struct import *import;
+	struct import *import;
 	struct db *db;
 	struct thread thread;
 	int is_running; /* the thread has the connection and the chunk, which follows */
@@ -74,6 +86,48 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct import_lane *lan
 	va_end(list);
 }
 
+#define TIMES_MAX 4096 /* that are remembered */
+
+/* What a text of the file stands for, among those that were read before. */
+static const struct read_time *time_find(struct import *import, struct read_time **times,
+					 enum time_edge edge, const char *text)
+{
+	struct read_time *time;
+
+	HASH_FIND_STR(*times, text, time);
+	if (time)
+		return time;
+	if (HASH_COUNT(*times) >= TIMES_MAX) {
+		time = *times;
+		HASH_DEL(*times, time);
+		free(time->text);
+	} else {
+		time = checked(malloc(sizeof(*time)));
+	}
+	time->text = checked(strdup(text));
+	if (time_of_text(text, edge, import->db, import->terms.zone, &time->ms, time->why) == 0)
+		*time->why = '\0';
+	HASH_ADD_KEYPTR(hh, *times, time->text, strlen(time->text), time);
+	return time;
+}
+
+/* Reads a time of a row; 0 where it has none. 0, or -1: the row is refused. */
+static int row_time(struct import_lane *lane, const struct code_row *row, const char *name,
+		    const char *text, enum time_edge edge, int64_t *ms)
+{
+	struct import *import = lane->import;
+	const struct read_time *time;
+
+	*ms = 0;
+	if (!*text)
+		return 0;
+	time = time_find(import, edge == TIME_END ? &import->ends : &import->uses, edge, text);
+	*ms = time->ms;
+	if (*time->why)
+		refuse(lane, row->line, "its %s is \"%s\": %s", name, text, time->why);
+	return *time->why ? -1 : 0;
+}
+
 /*
  * Adds a row to the chunk, after a check of its code: its spelling, and that it is no generated
  * code.
@@ -82,11 +136,16 @@ static void row_add(struct import_lane *lane, const struct code_row *row)
 {
 	char text[CODE_OTHERS_SIZE];
 	struct code_found found;
+	int64_t used_ms, end_ms;
 	size_t len;
+	int is_used;
 
 	lane->rows_n++;
 	if (row->wrong) {
 		refuse(lane, row->line, "%s", row->wrong);
+	} else if (row_time(lane, row, "used_at", row->used_at, TIME_BEGIN, &used_ms) ||
+		   row_time(lane, row, "valid_to", row->valid_to, TIME_END, &end_ms)) {
+		return; /* it is refused */
 	} else if (code_text_spell(row->code, row->code_len, text)) {
 		struct text_buffer shown = { 0 };
 
@@ -112,9 +171,12 @@ static void row_add(struct import_lane *lane, const struct code_row *row)
 		postgres_array_add_text(&lane->columns[METADATA], row->metadata,
 					strlen(row->metadata));
 		postgres_array_add_text(&lane->columns[STATES], row->state, strlen(row->state));
-		postgres_array_add_text(&lane->columns[USERS], row->user, strlen(row->user));
-		postgres_array_add_text(&lane->columns[USED_AT], row->used_at,
-					strlen(row->used_at));
+		is_used = strcmp(row->state, "used") == 0;
+		len = strlen(row->user);
+		postgres_array_add_text(&lane->columns[USERS], row->user, is_used ? len : 0);
+		postgres_array_add_number(&lane->columns[USED_AT], used_ms);
+		postgres_array_add_text(&lane->columns[FOR_USERS], row->user, is_used ? 0 : len);
+		postgres_array_add_number(&lane->columns[ENDS], end_ms);
 	}
 }
 
@@ -143,7 +205,9 @@ static void *lane_store(void *context)
 			       postgres_array(&lane->columns[METADATA]),
 			       postgres_array(&lane->columns[STATES]),
 			       postgres_array(&lane->columns[USERS]),
-			       postgres_array(&lane->columns[USED_AT]));
+			       postgres_array(&lane->columns[USED_AT]),
+			       postgres_array(&lane->columns[FOR_USERS]),
+			       postgres_array(&lane->columns[ENDS]));
 	if (lane->added < (int64_t)lane->columns[SERIALS].n) {
 		/* For each that did not go in, the other row with the same text. */
 		PGresult *taken = db_ask(lane->db, sql_query_code_taken, postgres_number(set),
@@ -202,6 +266,7 @@ static int import_run(struct ctl *ctl)
 				 .name = strncmp(path, "/dev/", 5) == 0 ? NULL : path,
 				 .coupon = args_id_argument(&ctl->args) };
 	const struct code_file_form form = code_file_form_read(&ctl->args, path);
+	struct read_time *time, *next;
 	char hash[CODE_FILE_HASH_SIZE], request[REQUEST_SIZE];
 	struct db *db, *lock;
 	PGresult *row;
@@ -211,8 +276,10 @@ static int import_run(struct ctl *ctl)
 	struct code_row code;
 	int has_more = 1, i;
 
+	code_terms_check(&ctl->args);
 	import.file = code_file_open(path, &form);
-	db = store_postgres_open(ctl);
+	db = import.db = store_postgres_open(ctl);
+	import.terms = code_terms_read(&ctl->args, db, import.coupon);
 	stored_read(&import.stored, ctl, db);
 
 	/*
@@ -230,7 +297,7 @@ static int import_run(struct ctl *ctl)
 			  column_text(row, 0, "id"));
 	import.set = import.is_again ? column_number(row, 0, "id")
 				     : stored_set_add(lock, import.coupon, "imported", request,
-						      import.name);
+						      import.name, &import.terms);
 	PQclear(row);
 	db_close(lock);
 
@@ -241,7 +308,9 @@ static int import_run(struct ctl *ctl)
 		lanes[i].db = store_changing_open(import.ctl, NULL);
 		for (int k = 0; k < COLUMNS_N; k++)
 			postgres_array_init(&lanes[i].columns[k],
-					    k == SERIALS ? POSTGRES_INT8 : POSTGRES_TEXT);
+					    k == SERIALS || k == USED_AT || k == ENDS
+						    ? POSTGRES_INT8
+						    : POSTGRES_TEXT);
 	}
 	for (i = 0; has_more; i = (i + 1) % LANES) {
 		lane_end(&lanes[i], &import);
@@ -259,6 +328,10 @@ static int import_run(struct ctl *ctl)
 		db_close(lanes[i].db);
 	}
 	free(lanes);
+	HASH_ITER (hh, import.ends, time, next)
+		free(time->text);
+	HASH_ITER (hh, import.uses, time, next)
+		free(time->text);
 
 	db_do(db, sql_query_code_set_complete, postgres_number(import.set));
 	code_file_close(import.file);
@@ -286,13 +359,14 @@ const struct command codes_import_command = {
 	.name = "codes import",
 	.run = import_run,
 	.argument = "COUPON FILE",
-	.options = OPTIONS(CODE_FILE_OPTIONS, CODE_FILE_METADATA_OPTION, KEY_OPTION_AGAIN,
-			   BY_OPTION),
+	.options = OPTIONS(CODE_FILE_OPTIONS, CODE_FILE_METADATA_OPTION, CODE_TERMS_OPTIONS,
+			   KEY_OPTION_AGAIN, BY_OPTION),
 	.summary = "store the codes of a file that others made",
 	.detail =
 		"CSV has a header with the column code; a JSON line is an object with the member\n"
-		"code. It may have state (unused, used or revoked), user and used_at of a used\n"
-		"code, metadata, and what --metadata lists; nothing is stored if there is another\n"
-		"column or member. Rows that are wrong, and codes that exist, are named by their\n"
-		"line, and the others are stored. Interrupted, run the same command again.",
+		"code. It may have state (unused, used or revoked), user (who alone may claim it,\n"
+		"or has used it), valid_to (until when it can be claimed), used_at, metadata, and\n"
+		"what --metadata lists; nothing is stored if there is another column or member.\n"
+		"Rows that are wrong, and codes that exist, are named by their line, and the\n"
+		"others are stored. Interrupted, run the same command again.",
 };

@@ -1,8 +1,11 @@
 #include "ctl/codes/stored_codes.h"
 
+#include "common/clock.h"
 #include "common/log/log.h"
+#include "ctl/say.h"
 #include "embed.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define LOCK "codes"
@@ -105,11 +108,39 @@ struct db *stored_lock(const struct ctl *ctl)
 	return db;
 }
 
+void code_terms_check(const struct args *args)
+{
+	const char *user = args_text(args, "user");
+	char why[USER_ID_WHY_SIZE];
+	struct user_id id;
+
+	time_check(args, "valid-to");
+	if (!user || user_id_parse(&id, user, strlen(user)) == 0)
+		return;
+	user_id_why(user, strlen(user), why);
+	args_fail("--user is \"%s\": %s", user, why);
+}
+
+struct code_terms code_terms_read(const struct args *args, struct db *db, int64_t coupon)
+{
+	PGresult *row = store_coupon_row(db, sql_query_coupon_show, coupon);
+	struct code_terms terms = { .user = args_text(args, "user") };
+
+	snprintf(terms.zone, sizeof(terms.zone), "%s", column_text(row, 0, "zone"));
+	PQclear(row);
+	terms.end_ms = time_read(args, "valid-to", TIME_END, db, terms.zone, 0);
+	if (terms.end_ms && terms.end_ms <= clock_wall_ms())
+		args_fail("%s is \"%s\": allowed is a time that is not past",
+			  say_option("valid-to"), args_text(args, "valid-to"));
+	return terms;
+}
+
 int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
-		       const char *source)
+		       const char *source, const struct code_terms *terms)
 {
 	int64_t set = db_value(db, sql_query_code_set_add, postgres_number(coupon),
-			       postgres_text(kind), postgres_text(request), postgres_text(source));
+			       postgres_text(kind), postgres_text(request), postgres_text(source),
+			       postgres_text(terms->user), postgres_number(terms->end_ms));
 
 	if (!set)
 		log_fatal_as(CTL_ABSENT, "there is no coupon %lld", (long long)coupon);

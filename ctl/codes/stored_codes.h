@@ -6,6 +6,7 @@
 
 #include "codes/book.h"
 #include "ctl/store.h"
+#include "ctl/times.h"
 
 struct stored {
 	struct code_book *book; /* to be freed with code_book_free() */
@@ -33,12 +34,29 @@ struct db *stored_lock(const struct ctl *ctl);
  */
 int stored_wait(const struct ctl *ctl);
 
+/* Who alone may claim the codes of a set, and until when. */
+struct code_terms {
+	const char *user;     /* NULL: anybody */
+	int64_t end_ms;       /* 0: as long as the campaign */
+	char zone[ZONE_SIZE]; /* the campaign's */
+};
+
+#define CODE_TERMS_OPTIONS                                                                   \
+	OPTION("user", "USER", "who alone may claim them; default: anybody"),                \
+		OPTION("valid-to", "T",                                                      \
+		       "until when they can be claimed, at most as long as the campaign: a " \
+		       "day or a local time of its time zone, or a time with its offset")
+/* Ends the process unless the options are a user and a time. Needs no database. */
+void code_terms_check(const struct args *args);
+/* Ends the process, too, when there is no such coupon, or the time is past. */
+struct code_terms code_terms_read(const struct args *args, struct db *db, int64_t coupon);
+
 /*
  * Adds a set for codes that others made, or for a word; `request` and `source` may be NULL. Returns
  * its id. Ends the process when there is no such coupon.
  */
 int64_t stored_set_add(struct db *db, int64_t coupon, const char *kind, const char *request,
-		       const char *source);
+		       const char *source, const struct code_terms *terms);
 
 /*
  * Reads the file, and compares its keys with the fingerprints of the keys that have made codes. A

@@ -185,6 +185,7 @@ static enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_NOT_FOUND:
 	case ANSWER_CODE_INVALID:
 	case ANSWER_CODE_USED:
+	case ANSWER_CODE_EXPIRED:
 	case ANSWER_HELD_BY_OTHER: /* of uses, as the next ones */
 	case ANSWER_ALREADY_USED:
 	case ANSWER_EXPIRED:
@@ -192,6 +193,7 @@ static enum end end_of_reply(const struct client_reply *reply)
 	case ANSWER_VOIDED:
 	case ANSWER_BUDGET_SPENT:
 	case ANSWER_BELOW_THRESHOLD:
+	case ANSWER_AMOUNT_EXCEEDED:
 	case ANSWER_BAD_REQUEST:
 	case ANSWER_UNAUTHORIZED:
 	case ANSWER_FORBIDDEN:

@@ -41,15 +41,19 @@ void uses_print(const struct cJSON *uses)
 	cJSON_ArrayForEach(one, uses)
 	{
 		cJSON *use = checked(cJSON_Duplicate(one, 1));
+		const char *currency;
 
 		if (!cJSON_IsString(cJSON_GetObjectItemCaseSensitive(use, "to")))
 			cJSON_DeleteItemFromObjectCaseSensitive(use, "amount_off"); /* refused */
-		output_money(use, "amount_off",
-			     cJSON_GetStringValue(
-				     cJSON_GetObjectItemCaseSensitive(use, "currency")));
+		currency = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(use, "currency"));
+		if (strcmp(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(use, "action")),
+			   "rollback") != 0)
+			cJSON_DeleteItemFromObjectCaseSensitive(use, "amount"); /* the order's */
+		output_money(use, "amount", currency);
+		output_money(use, "amount_off", currency);
 		output_template("  {at}  {action:-6} {result:-13} {from|-} -> {to|-}  order {order}"
-				"[until , until {until}][amount_off , {amount_off} {currency} "
-				"off][budget  of budget "
+				"[until , until {until}][amount , {amount} {currency} back]"
+				"[amount_off , {amount_off} {currency} off][budget  of budget "
 				"{budget}][by , by {by}], key {key}[reason : {reason}]\n",
 				use);
 		cJSON_Delete(use);
@@ -211,9 +215,8 @@ static int list_run(struct ctl *ctl)
 		       "idempotency key, 1 to 255 bytes of printable ASCII: a repeated key " \
 		       "changes nothing more"),                                              \
 		OPTION("by", "NAME", "the caller that the history records; default: the API key")
-#define AMOUNT_OPTIONS                                           \
-	OPTION("amount", ARGS_MONEY, "the amount of the order"), \
-		OPTION("currency", "CODE", "three capital letters as of ISO 4217")
+#define CURRENCY_OPTION OPTION("currency", "CODE", "three capital letters as of ISO 4217")
+#define AMOUNT_OPTIONS OPTION("amount", ARGS_MONEY, "the amount of the order"), CURRENCY_OPTION
 
 #define REQUEST_COMMAND(name_, summary_, ...)                                                    \
 	{                                                                                        \
@@ -234,7 +237,13 @@ static const struct command receive_use_command =
 static const struct command receive_release_command =
 	REQUEST_COMMAND("release", "end the hold of an order on a receive", ORDER_OPTIONS);
 static const struct command receive_rollback_command =
-	REQUEST_COMMAND("rollback", "undo the use of a receive by an order", ORDER_OPTIONS,
+	REQUEST_COMMAND("rollback",
+			"undo the use of a receive by an order, or a part of its discount",
+			ORDER_OPTIONS,
+			OPTION("amount", ARGS_MONEY,
+			       "the part of the discount to give back: the receive stays used; "
+			       "default: all, and the receive is free"),
+			CURRENCY_OPTION,
 			OPTION("reason", "TEXT", "the reason: 1 to 200 bytes of printable ASCII"));
 static const struct command receive_quote_command =
 	REQUEST_COMMAND("quote", "print the discount of a receive on an amount", AMOUNT_OPTIONS);

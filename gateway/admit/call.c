@@ -128,6 +128,7 @@ static int verdict_decode(const redisReply *element, struct verdict *verdict)
 	}
 	if (element->type == REDIS_REPLY_INTEGER) {
 		if (number != -answer_code(ANSWER_BUSY) &&
+		    number != -answer_code(ANSWER_CODE_EXPIRED) &&
 		    number != -answer_code(ANSWER_KEY_REUSED) &&
 		    (number > -answer_code(ANSWER_OUT_OF_STOCK) ||
 		     number < -answer_code(ANSWER_CODE_USED)))

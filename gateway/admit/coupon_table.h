@@ -15,7 +15,7 @@
  * Others, such as `busy`, are of the gateway, and in its metrics.
  */
 #define REFUSALS_FIRST ANSWER_OUT_OF_STOCK
-#define REFUSALS_N (ANSWER_CODE_USED - REFUSALS_FIRST + 1)
+#define REFUSALS_N (ANSWER_CODE_EXPIRED - REFUSALS_FIRST + 1)
 
 /* How many requests were refused, by answer. */
 struct refusals {

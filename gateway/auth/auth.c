@@ -42,6 +42,7 @@ static const struct {
 } allowed[OP_COUNT] = {
 	[OP_ISSUE] = { KEY_ROLE_ISSUE, 1 },
 	[OP_CLAIM] = { KEY_ROLE_ISSUE, 1 },
+	[OP_CODE] = { KEY_ROLE_ISSUE, 1 },
 	[OP_HOLD] = { KEY_ROLE_USE, 0 },
 	[OP_USE] = { KEY_ROLE_USE, 0 },
 	[OP_RELEASE] = { KEY_ROLE_USE, 0 },

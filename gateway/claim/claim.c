@@ -40,11 +40,20 @@ enum code_kind {
 	CODE_NONE
 };
 
+/* Of a set whose codes one user alone may claim, or that end before their campaign. */
+struct catalogue_terms {
+	int64_t set;
+	char user[USER_ID_SIZE]; /* "": anybody */
+	int64_t end_ms;          /* 0: as long as the campaign */
+	UT_hash_handle hh;
+};
+
 /* What a text is, and of CODE_KNOWN the code that can be claimed. */
 struct code_meaning {
 	enum code_kind kind;
 	int64_t coupon;
-	char code[RECEIVE_CODE_MAX + 1]; /* receive_code_valid() */
+	char code[RECEIVE_CODE_MAX + 1];     /* receive_code_valid() */
+	const struct catalogue_terms *terms; /* NULL: none */
 };
 
 struct catalogue_word {
@@ -57,6 +66,7 @@ struct catalogue_word {
 struct catalogue_content {
 	struct code_book *book;
 	struct catalogue_word *words;
+	struct catalogue_terms *terms; /* by set */
 	int64_t keys_missing;
 	int has_imported;
 	char trouble[CODE_WHY_SIZE]; /* why codes cannot be read; "" if all can */
@@ -85,6 +95,7 @@ struct guess {
 
 struct claim {
 	struct admission *admission;
+	struct fair_queue *reads; /* those of `code` */
 	struct lookup *lookup;
 	struct catalogue catalogue;
 	int64_t timeout_us;          /* a request that waits for longer is not looked up */
@@ -96,11 +107,12 @@ struct claim {
 };
 
 struct claim *claim_new(const struct config *config, struct lookup *lookup,
-			struct admission *admission)
+			struct admission *admission, struct fair_queue *reads)
 {
 	struct claim *claim = checked(calloc(1, sizeof(*claim)));
 
 	claim->admission = admission;
+	claim->reads = reads;
 	claim->lookup = claim->catalogue.lookup = lookup;
 	claim->catalogue.keys_path = config->code_keys;
 	claim->catalogue.content.book = code_book_new();
@@ -114,12 +126,35 @@ struct claim *claim_new(const struct config *config, struct lookup *lookup,
 static void content_free(struct catalogue_content *content)
 {
 	struct catalogue_word *word, *next;
+	struct catalogue_terms *terms, *next_terms;
 
 	HASH_ITER (hh, content->words, word, next) {
 		HASH_DEL(content->words, word);
 		free(word);
 	}
+	HASH_ITER (hh, content->terms, terms, next_terms) {
+		HASH_DEL(content->terms, terms);
+		free(terms);
+	}
 	code_book_free(content->book);
+}
+
+/* The terms of a set, if it has any of its own. */
+static const struct catalogue_terms *terms_read(struct catalogue_content *content,
+						const PGresult *rows, int row)
+{
+	const char *user = column_text(rows, row, "for_user");
+	int64_t end_ms = column_number(rows, row, "end_ms");
+	struct catalogue_terms *terms;
+
+	if (!*user && !end_ms)
+		return NULL;
+	terms = checked(calloc(1, sizeof(*terms)));
+	terms->set = column_number(rows, row, "id");
+	terms->end_ms = end_ms;
+	snprintf(terms->user, sizeof(terms->user), "%s", user);
+	HASH_ADD(hh, content->terms, set, sizeof(terms->set), terms);
+	return terms;
 }
 
 /* What code_key_file_read() returns. With KEY_FILE_LATER nothing was read. */
@@ -143,6 +178,7 @@ static int content_read(struct catalogue_content *content, const PGresult *rows,
 		const char *kind = column_text(rows, row, "kind");
 		const char *own = column_text(rows, row, "space_id");
 		const char *text = column_text(rows, row, "word");
+		const struct catalogue_terms *terms = terms_read(content, rows, row);
 		struct catalogue_word *word;
 
 		if (strcmp(kind, "generated") == 0) {
@@ -162,6 +198,7 @@ static int content_read(struct catalogue_content *content, const PGresult *rows,
 				word = checked(calloc(1, sizeof(*word)));
 				strcpy(word->text, text);
 				word->found.kind = CODE_KNOWN;
+				word->found.terms = terms;
 				word->found.coupon = column_number(rows, row, "coupon_id");
 				snprintf(word->found.code, sizeof(word->found.code), "%s",
 					 column_text(rows, row, "id"));
@@ -266,9 +303,13 @@ static void catalogue_find(const struct catalogue *catalogue, const struct code_
 	code_book_find_all(content->book, texts, n, codes);
 	for (size_t i = 0; i < n; i++) {
 		const struct catalogue_word *word = NULL;
+		struct catalogue_terms *terms = NULL;
 
 		if (codes[i].set) {
+			HASH_FIND(hh, content->terms, &codes[i].set->id, sizeof(codes[i].set->id),
+				  terms);
 			found[i].kind = CODE_KNOWN;
+			found[i].terms = terms;
 			found[i].coupon = codes[i].set->coupon;
 			receive_code_format(codes[i].set->id, codes[i].serial, found[i].code);
 			continue;
@@ -308,7 +349,7 @@ static void refuse(struct request *request, size_t ticket)
 
 void claim_answered(const struct request *request, enum answer answer)
 {
-	if (request->op != OP_CLAIM || answer != ANSWER_CODE_INVALID)
+	if ((request->op != OP_CLAIM && request->op != OP_CODE) || answer != ANSWER_CODE_INVALID)
 		return;
 	metrics_add(METRIC_CODES_WRONG, 1);
 	attempts_wrong(request, clock_monotonic_us());
@@ -316,9 +357,7 @@ void claim_answered(const struct request *request, enum answer answer)
 
 static void wait(struct claim *claim, struct request *request)
 {
-	request = fair_queue_add(claim->waiting, request);
-	if (request)
-		request_fail(request, ANSWER_BUSY, NULL);
+	fair_queue_submit(claim->waiting, request);
 }
 
 static void fail_by_lookup(struct request *request)
@@ -332,10 +371,14 @@ static struct code_text text_of(const struct request *request)
 	return (struct code_text){ .text = request_code(request), .len = request->code_len };
 }
 
-/* A code of a coupon that is not for who asks is none: else it would be found by trying. */
-static int is_for(const struct request *request, int64_t coupon)
+/*
+ * A code of a coupon that is not for who asks, or of another user ("": of none), is none: else it
+ * would be found by trying.
+ */
+static int is_for(const struct request *request, int64_t coupon, const char *user)
 {
-	return identity_has_coupon(&request->responder->identity, coupon);
+	return identity_has_coupon(&request->responder->identity, coupon) &&
+	       (!*user || strcmp(user, request->user.text) == 0);
 }
 
 static struct code_meaning found_for(const struct request *request,
@@ -343,16 +386,28 @@ static struct code_meaning found_for(const struct request *request,
 {
 	struct code_meaning mine = *found;
 
-	if (found->kind == CODE_KNOWN && !is_for(request, found->coupon))
+	if (found->kind == CODE_KNOWN &&
+	    !is_for(request, found->coupon, found->terms ? found->terms->user : ""))
 		mine.kind = CODE_NONE;
 	return mine;
 }
 
-static void submit(struct claim *claim, struct request *request, int64_t coupon, const char *code)
+/* `end_ms` as of request_code_set(). */
+static void submit(struct claim *claim, struct request *request, int64_t coupon, const char *code,
+		   int64_t end_ms)
 {
 	request->coupon = coupon;
-	request_code_set(request, code);
-	admission_submit(claim->admission, request);
+	request_code_set(request, code, end_ms);
+	if (request->op == OP_CODE)
+		fair_queue_submit(claim->reads, request);
+	else
+		admission_submit(claim->admission, request);
+}
+
+static void submit_found(struct claim *claim, struct request *request,
+			 const struct code_meaning *found)
+{
+	submit(claim, request, found->coupon, found->code, found->terms ? found->terms->end_ms : 0);
 }
 
 static void waiting_send(struct claim *claim);
@@ -381,7 +436,8 @@ static void on_texts(void *context, const PGresult *rows)
 		}
 		state = column_text(rows, row, "imported_as");
 		coupon = column_number(rows, row, "coupon_id");
-		if (!is_for(request, coupon) || strcmp(state, "revoked") == 0) {
+		if (!is_for(request, coupon, column_text(rows, row, "for_user")) ||
+		    strcmp(state, "revoked") == 0) {
 			refuse(request, guess.ticket);
 		} else {
 			attempts_end(guess.ticket, NULL, clock_monotonic_us());
@@ -389,11 +445,13 @@ static void on_texts(void *context, const PGresult *rows)
 			 * What was used or revoked when it was imported Redis does not know, and
 			 * nobody has a receive by it.
 			 */
-			if (strcmp(state, "used") == 0) {
+			request->is_used = strcmp(state, "used") == 0;
+			if (request->is_used && request->op == OP_CLAIM) {
 				request->coupon = coupon;
 				admission_refuse(claim->admission, request, ANSWER_CODE_USED);
 			} else {
-				submit(claim, request, coupon, column_text(rows, row, "code"));
+				submit(claim, request, coupon, column_text(rows, row, "code"),
+				       column_number(rows, row, "end_ms"));
 			}
 		}
 		row++;
@@ -442,7 +500,7 @@ static void waiting_take(struct claim *claim, struct request_list *again, size_t
 		switch (mine.kind) {
 		case CODE_KNOWN:
 			attempts_end(guesses[i].ticket, NULL, clock_monotonic_us());
-			submit(claim, guesses[i].request, mine.coupon, mine.code);
+			submit_found(claim, guesses[i].request, &mine);
 			break;
 		case CODE_MAYBE:
 			claim->asked[claim->asked_n++] = guesses[i];
@@ -529,7 +587,7 @@ void claim_flush(struct claim *claim)
 		else if (mine.kind == CODE_NONE)
 			refuse(request, attempt.ticket);
 		else
-			submit(claim, request, mine.coupon, mine.code);
+			submit_found(claim, request, &mine);
 	}
 	waiting_send(claim);
 }

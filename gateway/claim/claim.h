@@ -1,6 +1,6 @@
 /*
  * The operation `claim`: finds out which code a text is, and submits the request for its coupon to
- * admission, as an issue.
+ * admission, as an issue. That of `code` goes to code.h instead.
  *
  *	catalogue ─▶ attempts ─┬─▶ generated code or word ─▶ admission
  *	                       ├─▶ perhaps imported ─▶ waits its turn ─▶ PostgreSQL ─▶ admission
@@ -13,17 +13,18 @@
 
 #include "common/program/config.h"
 #include "gateway/admit/admission.h"
+#include "gateway/claim/fair_queue.h"
 #include "gateway/read/lookup.h"
 
 struct claim;
 
-/* The config and the look-up are lent. */
+/* All are lent. `reads` gets those of `code`. */
 struct claim *claim_new(const struct config *config, struct lookup *lookup,
-			struct admission *admission);
+			struct admission *admission, struct fair_queue *reads);
 
 void claim_submit(struct claim *claim, struct request *request); /* takes it */
 void claim_flush(struct claim *claim); /* decides what was submitted; once a turn of the loop */
-/* Admission is about to answer it; a code that is revoked counts as a wrong one. */
+/* It is about to be answered; a code that is revoked counts as a wrong one. */
 void claim_answered(const struct request *request, enum answer answer);
 size_t claim_waiting(const struct claim *claim); /* requests that wait for a look-up */
 

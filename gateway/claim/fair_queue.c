@@ -104,6 +104,13 @@ struct request *fair_queue_add(struct fair_queue *queue, struct request *request
 	return line_take(queue, longest(most, most == address ? line : TAILQ_FIRST(&most->list)));
 }
 
+void fair_queue_submit(struct fair_queue *queue, struct request *request)
+{
+	request = fair_queue_add(queue, request);
+	if (request)
+		request_fail(request, ANSWER_BUSY, NULL);
+}
+
 struct request *fair_queue_take(struct fair_queue *queue)
 {
 	struct fair_group *address = TAILQ_FIRST(&queue->all.list);

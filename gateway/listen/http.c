@@ -45,6 +45,8 @@ static void api_get(struct http_connection *connection, const struct http_target
 	struct responder *responder = &connection->base.responder;
 	const char *query = target->query, *fault = http_query_fault(query), *name, *value;
 	char user_why[USER_ID_WHY_SIZE], why[256], *text;
+	const char *member = target->user ? "user" : target->code ? "code" : NULL, *of_path = NULL;
+	char code[REQUEST_CODE_MAX + 2];
 	struct user_id user;
 	size_t byte = 1;
 
@@ -53,10 +55,15 @@ static void api_get(struct http_connection *connection, const struct http_target
 		intake_refuse(intake, responder, ANSWER_BAD_REQUEST, why);
 		return;
 	}
+	if (target->code &&
+	    http_segment_decode(target->code, target->code_len, code, sizeof(code)) < 0) {
+		intake_refuse(intake, responder, ANSWER_BAD_REQUEST,
+			      "code: must be percent-encoded, 1 to 128 bytes without NUL");
+		return;
+	}
+	of_path = target->user ? user.text : code;
 	/* Behind a # that was not encoded there may be the rest of an id. */
-	text = target->has_fragment || fault
-		       ? NULL
-		       : http_query_object(query, target->user ? &user : NULL);
+	text = target->has_fragment || fault ? NULL : http_query_object(query, member, of_path);
 	if (text) {
 		intake_request(intake, text, strlen(text), op, responder);
 		free(text);
@@ -283,13 +290,13 @@ static void on_api(struct http_connection *connection, struct http_target *targe
 	}
 	if (op != OP_COUNT && op != OP_AUTH) {
 		reads = request_operations[op].reads;
-		is_post = method == HTTP_POST && !target->user;
+		is_post = method == HTTP_POST && !target->user && !target->code;
 		is_get = (method == HTTP_GET || method == HTTP_HEAD) && reads;
 		connection->request.reply.of = request_operations[op].name;
 		if (!is_post && !is_get)
-			methods_reply(connection, target->user ? OF_GET
-						  : reads      ? OF_BOTH
-							       : OF_POST);
+			methods_reply(connection, target->user || target->code ? OF_GET
+						  : reads                      ? OF_BOTH
+									       : OF_POST);
 		else if (accept == ACCEPT_NEITHER)
 			header_refuse(connection, 406, "Accept",
 				      connection->request.texts[TEXT_ACCEPT].bytes,

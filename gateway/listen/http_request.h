@@ -45,6 +45,8 @@ struct http_target {
 	int has_fragment;
 	const char *user; /* in the path, percent-encoded; NULL: none */
 	size_t user_len;
+	const char *code; /* in the same way */
+	size_t code_len;
 };
 
 /* How a complete request is to be answered, as http.c finds out. Else all is 0. */

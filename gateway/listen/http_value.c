@@ -15,6 +15,7 @@
 #define API_PREFIX "/v1/"
 #define USER_PREFIX "/v1/users/" /* and an id, and this: */
 #define USER_SUFFIX "/coupons"
+#define CODE_PREFIX "/v1/codes/" /* and an exchange code */
 
 int http_key_parse(const char *text, size_t len, char key[RECEIVE_KEY_MAX + 1])
 {
@@ -169,6 +170,11 @@ enum request_op http_target_op(struct http_target *target)
 	if (strncmp(path, API_PREFIX, strlen(API_PREFIX)) != 0)
 		return OP_COUNT;
 	op = request_op_find(path + strlen(API_PREFIX));
+	if (op == OP_COUNT && strncmp(path, CODE_PREFIX, strlen(CODE_PREFIX)) == 0) {
+		target->code = path + strlen(CODE_PREFIX);
+		target->code_len = strlen(target->code);
+		return target->code_len > 0 && !strchr(target->code, '/') ? OP_CODE : OP_COUNT;
+	}
 	if (op != OP_COUNT || strncmp(path, USER_PREFIX, strlen(USER_PREFIX)) != 0)
 		return op;
 	len = strcspn(path + strlen(USER_PREFIX), "/");
@@ -212,7 +218,7 @@ const char *http_query_fault(const char *query)
 	return NULL;
 }
 
-char *http_query_object(const char *query, const struct user_id *user)
+char *http_query_object(const char *query, const char *member, const char *value)
 {
 	struct evkeyvalq params;
 	struct evkeyval *param;
@@ -222,8 +228,8 @@ char *http_query_object(const char *query, const struct user_id *user)
 	if (evhttp_parse_query_str(query, &params))
 		return NULL;
 	object = checked(cJSON_CreateObject());
-	if (user)
-		cJSON_AddStringToObject(object, "user", user->text);
+	if (member)
+		cJSON_AddStringToObject(object, member, value);
 	TAILQ_FOREACH (param, &params, next)
 		cJSON_AddStringToObject(object, param->key, param->value);
 	text = checked(json_write(object));

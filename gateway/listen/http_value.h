@@ -41,7 +41,7 @@ int http_segment_decode(const char *text, size_t len, char *out, size_t room);
  */
 int http_target_parse(struct http_request *request, struct http_target *target);
 
-/* The operation of the path, whose user is then known; OP_COUNT: it is of none. */
+/* The operation of the path, whose user or code is then known; OP_COUNT: it is of none. */
 enum request_op http_target_op(struct http_target *target);
 
 /* The user of the path. 0, or -1 and why it is none. */
@@ -56,6 +56,6 @@ const char *http_query_fault(const char *query);
 
 /*
  * The parameters of a query without fault as a JSON object's text (malloc), so that there is one
- * parser for all requests; NULL: not a query. `user`: that of the path, or NULL.
+ * parser for all requests; NULL: not a query. `member`: what the path has named, or NULL.
  */
-char *http_query_object(const char *query, const struct user_id *user);
+char *http_query_object(const char *query, const char *member, const char *value);

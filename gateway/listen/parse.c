@@ -38,6 +38,7 @@ struct parse {
 #define OF(op) (1u << (op))
 #define USES (OF(OP_HOLD) | OF(OP_USE) | OF(OP_RELEASE) | OF(OP_ROLLBACK))
 #define ORDERS (USES | OF(OP_QUOTE)) /* what an order asks for */
+#define PRICED (ORDERS & ~OF(OP_RELEASE))
 
 enum member {
 	MEMBER_COUPON,
@@ -73,13 +74,13 @@ static const struct {
 	[MEMBER_COUPON] = { "coupon",
 			    OF(OP_ISSUE) | OF(OP_STATUS) | OF(OP_COUPON) | USES | OF(OP_QUOTE),
 			    OF(OP_ISSUE) | OF(OP_COUPON) },
-	[MEMBER_CODE] = { "code", OF(OP_CLAIM), OF(OP_CLAIM) },
+	[MEMBER_CODE] = { "code", OF(OP_CLAIM) | OF(OP_CODE), OF(OP_CLAIM) | OF(OP_CODE) },
 	[MEMBER_USER] = { "user",
-			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_STATUS) | OF(OP_COUPONS) |
-				  OF(OP_OFFERS) | OF(OP_QUOTE) | USES,
-			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_COUPONS) },
-	[MEMBER_AMOUNT] = { "amount", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
-	[MEMBER_CURRENCY] = { "currency", OF(OP_HOLD) | OF(OP_USE) | OF(OP_QUOTE), OF(OP_QUOTE) },
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_CODE) | OF(OP_STATUS) |
+				  OF(OP_COUPONS) | OF(OP_OFFERS) | OF(OP_QUOTE) | USES,
+			  OF(OP_ISSUE) | OF(OP_CLAIM) | OF(OP_CODE) | OF(OP_COUPONS) },
+	[MEMBER_AMOUNT] = { "amount", PRICED, OF(OP_QUOTE) },
+	[MEMBER_CURRENCY] = { "currency", PRICED, OF(OP_QUOTE) },
 	[MEMBER_ORDER] = { "order", USES, USES },
 	[MEMBER_TOKEN] = { "token", OF(OP_AUTH), OF(OP_AUTH) },
 	[MEMBER_RECEIVE] = { "receive", OF(OP_STATUS) | USES, 0 },
@@ -388,6 +389,9 @@ static int members_check(struct parse *parse, unsigned seen)
 				  "takes either coupon, or user");
 	if (op == OP_QUOTE && target == coupon && seen & limit)
 		return parse_fail(parse, "limit", NULL, "is for the quote of a user");
+	if (op == OP_ROLLBACK && seen & receives && seen & amount)
+		return parse_fail(parse, "amount", NULL,
+				  "is a part of the discount of one receive, not of receives");
 	for (size_t i = 0; i < MEMBERS_REQUIRED; i++)
 		if (members[i].required & OF(op) && !(seen & 1u << i))
 			return parse_fail(parse, members[i].name, NULL, "is missing");
@@ -508,9 +512,10 @@ static struct request *request_new(const struct parse *parse)
 {
 	size_t id_len = strlen(parse->id), key_len = parse->key ? strlen(parse->key) : 0,
 	       trace_len = strlen(parse->trace), code_len = parse->code ? strlen(parse->code) : 0;
-	/* One that is claimed gets room for the reference of its code. */
-	size_t code_room = code_len > RECEIVE_CODE_MAX || !parse->code ? code_len
-								       : RECEIVE_CODE_MAX;
+	/* There is room for which code it is. */
+	size_t code_room = code_len > REQUEST_CODE_FOUND_MAX || !parse->code
+				   ? code_len
+				   : REQUEST_CODE_FOUND_MAX;
 	size_t text_size = id_len + key_len + trace_len + code_room + 4, use_size = 0,
 	       receives_size = parse->use.receives_n * sizeof(parse->receives[0]),
 	       unit = _Alignof(struct request_use);

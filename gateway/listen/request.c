@@ -65,11 +65,23 @@ const char *request_code(const struct request *request)
 	return request_trace(request) + request->trace_len + 1;
 }
 
-void request_code_set(struct request *request, const char *code)
+void request_code_set(struct request *request, const char *code, int64_t end_ms)
 {
-	request->code_len = strlen(code);
-	check(request->code_len <= RECEIVE_CODE_MAX);
-	memcpy((char *)(uintptr_t)request_code(request), code, request->code_len + 1);
+	char *at = (char *)(uintptr_t)request_code(request);
+	int len = snprintf(at, REQUEST_CODE_FOUND_MAX + 1, end_ms ? "%s %lld" : "%s", code,
+			   (long long)end_ms);
+
+	check(len <= REQUEST_CODE_FOUND_MAX);
+	request->code_len = (size_t)len;
+}
+
+int64_t request_code_found(const struct request *request, char code[RECEIVE_CODE_MAX + 1])
+{
+	const char *text = request_code(request), *end = strchr(text, ' ');
+
+	snprintf(code, RECEIVE_CODE_MAX + 1, "%.*s",
+		 (int)(end ? end - text : (ptrdiff_t)strlen(text)), text);
+	return end ? strtoll(end + 1, NULL, 10) : 0;
 }
 
 enum request_op request_op_find(const char *name)
@@ -264,8 +276,8 @@ void request_answer_use(struct request *request, const struct use_outcome *outco
 				 coupon);
 		else if (refusal->result == USE_NOT_USED)
 			snprintf(message, sizeof(message),
-				 "op is \"rollback\": the order holds the receive but has not used "
-				 "it; use release to end a hold");
+				 "op is \"rollback\": the order has not used the receive; use "
+				 "release to end a hold");
 		else if (refusal->result == USE_CURRENCY_WRONG)
 			snprintf(message, sizeof(message),
 				 "currency is \"%s\": must be that of coupon %lld", use->currency,

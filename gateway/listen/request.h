@@ -76,6 +76,8 @@ enum request_ack { ACK_ACCEPTED, ACK_QUEUED, ACK_ISSUED };
 #define REQUEST_WITHIN_DEFAULT_S (7 * 86400) /* when what is on offer begins at the latest */
 #define REQUEST_WITHIN_MAX 999999999         /* before its unit */
 #define REQUEST_CODE_MAX 128                 /* bytes of an exchange code as the client writes it */
+/* Bytes of which code it is, as lua/issue.lua takes it: with its end, if that is its own. */
+#define REQUEST_CODE_FOUND_MAX (RECEIVE_CODE_MAX + 1 + 20)
 
 /*
  * A cursor: the place in a user's coupons, newest first, at which the next page begins; or that in
@@ -138,6 +140,7 @@ struct request {
 	size_t id_len;            /* 0: the request had none */
 	size_t key_len;           /* 0: none */
 	size_t trace_len;         /* 0: nothing is handed on of its caller's tracing */
+	int is_used;              /* OP_CODE: the code was used when it was imported */
 	size_t code_len;          /* OP_CLAIM; OP_AUTH: what is presented; OP_OFFERS: the tag */
 	char text[];              /* the id as JSON, key, trace, code, each with a NUL */
 };
@@ -148,8 +151,13 @@ const char *request_key(const struct request *request);
 const char *request_trace(const struct request *request);
 /* The code as the client wrote it, until request_code_set() replaces it. */
 const char *request_code(const struct request *request);
-/* Which code it is (receive_code_valid()); its coupon is then that of the request. */
-void request_code_set(struct request *request, const char *code);
+/*
+ * Which code it is (receive_code_valid()), and until when it can be claimed (ms; 0: as long as the
+ * campaign). Its coupon is then that of the request.
+ */
+void request_code_set(struct request *request, const char *code, int64_t end_ms);
+/* What was set: writes the code, and returns its end. */
+int64_t request_code_found(const struct request *request, char code[RECEIVE_CODE_MAX + 1]);
 
 extern const char *const request_ack_names[]; /* by enum request_ack */
 

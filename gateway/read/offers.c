@@ -11,14 +11,13 @@
 #define FRESH_MS 500      /* so long what Redis had is shown */
 #define PAGE_BYTES 131072 /* offers of a page: so clients can read it in time */
 #define OFFER_BYTES 512   /* of one, beside its members */
-#define UNREAD (-1)       /* the slots that the user has: Redis did not say */
 
 /* What Redis is asked for a page: the state of a campaign, or the user's slots of it. */
 struct part {
 	struct page *page;
 	struct redis_link *link;
 	int64_t id;
-	int taken;
+	int taken; /* slots that the user has; -1: Redis did not say */
 };
 
 struct page {
@@ -65,27 +64,13 @@ static void page_choose(struct page *page)
 	}
 }
 
-/* Why the user cannot have another one; NULL: the user can. */
-static const char *refusal(const struct offered *one, int taken)
-{
-	if (!one->state || taken == UNREAD)
-		return answer_status(ANSWER_UNAVAILABLE);
-	if (strcmp(one->state, "paused") == 0)
-		return answer_status(ANSWER_PAUSED);
-	if (strcmp(one->state, "ended") == 0)
-		return answer_status(ANSWER_ENDED);
-	if (strcmp(one->state, "not_started") == 0)
-		return answer_status(ANSWER_NOT_STARTED);
-	if (one->stock <= 0)
-		return answer_status(ANSWER_OUT_OF_STOCK);
-	return taken >= one->limit ? answer_status(ANSWER_LIMIT_REACHED) : NULL;
-}
-
 static void offer_add(cJSON *offers, const struct offered *one, int has_user, int taken)
 {
 	size_t size = OFFER_BYTES + strlen(one->members), len;
 	char *text = checked(malloc(size));
-	const char *why = refusal(one, taken);
+	int is_known = one->state && taken >= 0;
+	const char *why = is_known ? coupon_refusal(one->state, one->stock, one->limit, taken)
+				   : answer_status(ANSWER_UNAVAILABLE);
 
 	len = (size_t)snprintf(text, size, "{\"coupon\":\"%lld\",%s,\"state\":\"%s\"",
 			       (long long)one->id, one->members,
@@ -95,7 +80,7 @@ static void offer_add(cJSON *offers, const struct offered *one, int has_user, in
 					",\"total\":%lld,\"stock\":%lld,\"limit\":%lld",
 					(long long)one->total, (long long)one->stock,
 					(long long)one->limit);
-	if (has_user && one->state && taken != UNREAD)
+	if (has_user && is_known)
 		len += (size_t)snprintf(text + len, size - len, ",\"taken\":%d,\"left\":%lld",
 					taken,
 					(long long)(one->limit > taken ? one->limit - taken : 0));
@@ -175,17 +160,9 @@ static void on_state(void *context, const redisReply *reply)
 static void on_slots(void *context, const redisReply *reply)
 {
 	struct part *part = context;
-	const char *at = NULL;
-	struct slot record;
-	int n = 0;
 
-	if (reply && reply->type == REDIS_REPLY_STRING)
-		at = reply->str;
-	while (slot_next(&at, &record) == 0)
-		n++;
 	part->page->has_failed |= !reply;
-	/* What is no record is none that issue.lua has written. */
-	part->taken = reply && reply->type != REDIS_REPLY_ERROR && !at ? n : UNREAD;
+	part->taken = slots_count(reply);
 	part_end(part);
 }
 

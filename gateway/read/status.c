@@ -352,7 +352,6 @@ void coupon_state_read(const redisReply *reply, struct redis_link *link, struct 
 		{ "counting", "Redis lost data of the coupon: its stock is being recounted" },
 	};
 	const char *status;
-	int64_t now_ms;
 
 	*state = (struct coupon_state){ .state = "open" };
 	if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != FIELDS_N) {
@@ -383,21 +382,48 @@ void coupon_state_read(const redisReply *reply, struct redis_link *link, struct 
 	state->begin_ms = field_number(reply, BEGIN);
 	state->end_ms = field_number(reply, END);
 	state->version = field_number(reply, VERSION);
-	now_ms = field_number(reply, NOW);
-	if (strcmp(status, "closed") == 0 || (state->end_ms > 0 && now_ms >= state->end_ms))
+	state->now_ms = field_number(reply, NOW);
+	if (strcmp(status, "closed") == 0 || (state->end_ms > 0 && state->now_ms >= state->end_ms))
 		state->state = "ended";
 	else if (strcmp(status, "paused") == 0)
 		state->state = "paused";
-	else if (now_ms < state->begin_ms)
+	else if (state->now_ms < state->begin_ms)
 		state->state = "not_started";
+}
+
+cJSON *coupon_state_object(int64_t coupon, const struct coupon_state *state)
+{
+	cJSON *object = checked(cJSON_CreateObject());
+	char id[ID_SIZE];
+
+	id_format(coupon, id);
+	cJSON_AddStringToObject(object, "coupon", id);
+	cJSON_AddStringToObject(object, "state", state->state);
+	cJSON_AddNumberToObject(object, "total", (double)state->total);
+	cJSON_AddNumberToObject(object, "stock", (double)state->stock);
+	cJSON_AddNumberToObject(object, "limit", (double)state->limit);
+	member_time(object, "begin", state->begin_ms);
+	member_time(object, "end", state->end_ms);
+	return object;
+}
+
+const char *coupon_refusal(const char *state, int64_t stock, int64_t limit, int taken)
+{
+	if (strcmp(state, "paused") == 0)
+		return answer_status(ANSWER_PAUSED);
+	if (strcmp(state, "ended") == 0)
+		return answer_status(ANSWER_ENDED);
+	if (strcmp(state, "not_started") == 0)
+		return answer_status(ANSWER_NOT_STARTED);
+	if (stock <= 0)
+		return answer_status(ANSWER_OUT_OF_STOCK);
+	return taken >= limit ? answer_status(ANSWER_LIMIT_REACHED) : NULL;
 }
 
 static void on_coupon_fields(void *context, const redisReply *reply)
 {
 	struct query *query = context;
 	struct coupon_state state;
-	cJSON *object;
-	char id[ID_SIZE];
 
 	--*query->parts->in_redis;
 	coupon_state_read(reply, query->link, &state);
@@ -412,15 +438,7 @@ static void on_coupon_fields(void *context, const redisReply *reply)
 		return;
 	}
 
-	id_format(query->request->coupon, id);
-	query->object = object = checked(cJSON_CreateObject());
-	cJSON_AddStringToObject(object, "coupon", id);
-	cJSON_AddStringToObject(object, "state", state.state);
-	cJSON_AddNumberToObject(object, "total", (double)state.total);
-	cJSON_AddNumberToObject(object, "stock", (double)state.stock);
-	cJSON_AddNumberToObject(object, "limit", (double)state.limit);
-	member_time(object, "begin", state.begin_ms);
-	member_time(object, "end", state.end_ms);
+	query->object = coupon_state_object(query->request->coupon, &state);
 	query->asker.version = state.version;
 	discounts_ask(query->parts->discounts, query->request->coupon, &query->asker);
 }

@@ -34,7 +34,7 @@ struct coupon_state {
 	const char *why;   /* NULL, or why it cannot be told: the rest is not set */
 	int is_missing;    /* Redis does not have it, which is a reason, too */
 	int is_behind;     /* so is this: Redis has an older state than was seen */
-	int64_t total, stock, limit, begin_ms, end_ms, version;
+	int64_t total, stock, limit, begin_ms, end_ms, version, now_ms;
 };
 
 /* Reads the reply that came over the link; NULL: there was none. */
@@ -43,6 +43,14 @@ void coupon_state_read(const redisReply *reply, struct redis_link *link,
 /* Asks for it, over the link; NULL: Redis is unreachable. */
 void coupon_state_ask(const struct status_parts *parts, struct redis_link *link, int64_t coupon,
 		      redis_done_fn *done, void *context);
+
+/* The reply that shows it, as far as Redis has it. */
+cJSON *coupon_state_object(int64_t coupon, const struct coupon_state *state);
+/*
+ * Why a user who has taken so many cannot have another one; NULL: the user can. By the state as
+ * above.
+ */
+const char *coupon_refusal(const char *state, int64_t stock, int64_t limit, int taken);
 
 /*
  * The answer by what LOOKUP_COUPON found of a coupon that Redis does not hold; `*is_published`: it

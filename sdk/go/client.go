@@ -146,7 +146,8 @@ func (c *Client) Release(ctx context.Context, r OrderRequest) (*OrderAnswer, err
 	return run[OrderAnswer](ctx, c, "release", r, keyOf(r.Key))
 }
 
-// Rollback takes a use back: the order is cancelled after it has used the receives.
+// Rollback takes a use back: the order is cancelled after it has used the receives. With Amount and
+// Currency it takes only this part of the discount back, and the receive stays used.
 func (c *Client) Rollback(ctx context.Context, r OrderRequest) (*OrderAnswer, error) {
 	return run[OrderAnswer](ctx, c, "rollback", r, keyOf(r.Key))
 }
@@ -159,6 +160,11 @@ func (c *Client) Status(ctx context.Context, r StatusRequest) (*StatusAnswer, er
 // Coupon tells the terms of a coupon, and what is left.
 func (c *Client) Coupon(ctx context.Context, r CouponRequest) (*CouponAnswer, error) {
 	return run[CouponAnswer](ctx, c, "coupon", r, "")
+}
+
+// Code tells what an exchange code would give to a user, who does not claim it.
+func (c *Client) Code(ctx context.Context, r CodeRequest) (*CodeAnswer, error) {
+	return run[CodeAnswer](ctx, c, "code", r, "")
 }
 
 // Coupons tells the coupons of a user, of all pages, newest first.

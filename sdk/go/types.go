@@ -36,6 +36,12 @@ type ClaimRequest struct {
 	Trace string `json:"trace,omitempty"`
 }
 
+// CodeRequest asks what an exchange code would give to a user, who does not claim it.
+type CodeRequest struct {
+	Code string `json:"code,omitempty"`
+	User string `json:"user,omitempty"`
+}
+
 // OrderRequest is what an order does with its receives: Receive, several, or any receive of the
 // User of a Coupon. Key and Trace are as in IssueRequest.
 type OrderRequest struct {
@@ -44,8 +50,8 @@ type OrderRequest struct {
 	Receives []string `json:"receives,omitempty"`
 	Coupon   string   `json:"coupon,omitempty"`
 	User     string   `json:"user,omitempty"`
-	// Amount, for Hold and Use, is that of the order, before the discount. Without Currency it is
-	// not known.
+	// Amount, for Hold and Use, is that of the order, before the discount; for Rollback the part of
+	// the discount of one receive to give back. Without Currency it is not known, or all of it.
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency,omitempty"`
 	// TTLSeconds, for Hold, is 15 minutes, if it is zero.
@@ -117,7 +123,8 @@ func (a *Answer) OK() bool { return a.Code == 0 }
 func (a *Answer) setKey(key string) { a.Key = key }
 
 // IssueAnswer has the status accepted, queued, issued; rejected, with a reason; out_of_stock,
-// limit_reached, not_started, ended, paused, not_found, code_invalid, code_used.
+// limit_reached, not_started, ended, paused, not_found, code_invalid, code_used,
+// code_expired.
 type IssueAnswer struct {
 	Answer
 	Receive string `json:"receive"`
@@ -127,8 +134,8 @@ type IssueAnswer struct {
 }
 
 // OrderAnswer has the status held, used, released, rolled_back; or held_by_other, already_used,
-// expired, not_valid_yet, voided, budget_spent, below_threshold, not_found. Receives are those that
-// the request has named so.
+// expired, not_valid_yet, voided, budget_spent, below_threshold, amount_exceeded, not_found.
+// Receives are those that the request has named so.
 type OrderAnswer struct {
 	Answer
 	OrderReceive
@@ -216,6 +223,20 @@ type CouponAnswer struct {
 	Discount *Discount       `json:"discount"`
 	Metadata json.RawMessage `json:"metadata"`
 	Partial  bool            `json:"partial"`
+}
+
+// CodeAnswer is ok with what the code would give, or code_invalid. CodeEnd is zero unless the code
+// ends by itself. Why is what Claim would answer, if the code is not Claimable. Receive and Slot: the
+// user has claimed it.
+type CodeAnswer struct {
+	CouponAnswer
+	CodeEnd   time.Time `json:"code_end"`
+	Taken     int       `json:"taken"`
+	Left      int       `json:"left"`
+	Claimable bool      `json:"claimable"`
+	Why       string    `json:"why"`
+	Receive   string    `json:"receive"`
+	Slot      int       `json:"slot"`
 }
 
 // CouponsAnswer is a page of the coupons of a user. The last one has no cursor.

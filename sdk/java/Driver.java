@@ -202,6 +202,7 @@ final class Driver {
             case "release" -> answer = by.release(named(Release.of(orderId), of, key));
             case "rollback" -> {
                 Rollback call = named(Rollback.of(orderId), of, key);
+                if (amount != null) call.amount(amount);
                 answer = by.rollback(of.has("reason") ? call.reason(text(of, "reason")) : call);
             }
             case "status" ->
@@ -210,6 +211,7 @@ final class Driver {
                                     ? by.status(text(of, "receive"))
                                     : by.status(coupon, user);
             case "coupon" -> answer = by.coupon(coupon);
+            case "code" -> answer = by.code(text(of, "code"), user);
             case "coupons" -> {
                 return Map.of("coupons", by.coupons(user).toList());
             }

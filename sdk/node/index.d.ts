@@ -113,7 +113,8 @@ export interface Answer {
 
 /**
  * `accepted`, `queued`, `issued`; `rejected`, which has a reason; `out_of_stock`, `limit_reached`,
- * `not_started`, `ended`, `paused`, `not_found`, `code_invalid`, `code_used`.
+ * `not_started`, `ended`, `paused`, `not_found`, `code_invalid`, `code_used`,
+ * `code_expired`.
  */
 export interface IssueAnswer extends Answer {
   receive?: string;
@@ -124,7 +125,7 @@ export interface IssueAnswer extends Answer {
 
 /**
  * `held`, `used`, `released`, `rolled_back`; or `held_by_other`, `already_used`, `expired`,
- * `not_valid_yet`, `voided`, `budget_spent`, `below_threshold`, `not_found`.
+ * `not_valid_yet`, `voided`, `budget_spent`, `below_threshold`, `amount_exceeded`, `not_found`.
  */
 export interface OrderAnswer extends Answer {
   receive?: string;
@@ -164,6 +165,19 @@ export interface CouponAnswer extends Answer {
   metadata?: Record<string, unknown>;
   /** discount and metadata could not be read. */
   partial?: boolean;
+}
+
+/** What an exchange code would give to a user. receive and slot: the user has claimed it. */
+export interface CodeAnswer extends CouponAnswer {
+  /** If the code ends by itself. */
+  code_end?: Date;
+  taken?: number;
+  left?: number;
+  claimable?: boolean;
+  /** What claim would answer, if it is not claimable. */
+  why?: string;
+  receive?: string;
+  slot?: number;
 }
 
 export interface CouponsAnswer extends Answer {
@@ -242,12 +256,21 @@ export class Client {
   ): Promise<IssueAnswer>;
   /** Keeps receives for an order. amount: that of the order, before the discount. */
   hold(call: OfOrder & { amount?: Money; ttl_s?: number }, options?: Options): Promise<OrderAnswer>;
-  /** Uses what the order holds, or what is free. */
+  /**
+   * Uses what the order holds, or what is free. Another amount, with a new key, changes what was
+   * used.
+   */
   use(call: OfOrder & { amount?: Money }, options?: Options): Promise<OrderAnswer>;
   /** Gives up a hold: the order is cancelled before it has used the receives. */
   release(call: OfOrder, options?: Options): Promise<OrderAnswer>;
-  /** Takes a use back: the order is cancelled after it has used the receives. */
-  rollback(call: OfOrder & { reason?: string }, options?: Options): Promise<OrderAnswer>;
+  /**
+   * Takes a use back: the order is cancelled after it has used the receives. amount: only this part
+   * of the discount, of one receive, which stays used.
+   */
+  rollback(
+    call: OfOrder & { amount?: Money; reason?: string },
+    options?: Options
+  ): Promise<OrderAnswer>;
   /** What became of a receive, or of all receives of a user. */
   status(
     call: { receive: string } | { coupon: Id; user: Id },
@@ -255,6 +278,8 @@ export class Client {
   ): Promise<StatusAnswer>;
   /** The terms of a coupon, and what is left. */
   coupon(call: { coupon: Id }, options?: Options): Promise<CouponAnswer>;
+  /** What an exchange code would give to the user, who does not claim it. */
+  code(call: { code: string; user: Id }, options?: Options): Promise<CodeAnswer>;
   /** The coupons of a user, newest first; usable: only those that an order could use. */
   coupons(call: { user: Id; usable?: boolean }, options?: Options): AsyncGenerator<UserCoupon>;
   /** The campaigns that are open or begin within so many seconds, or as "3d"; else 7 days. */

@@ -16,6 +16,9 @@
 -- receive is now: 'free', 'held', 'used', 'voided' or 'not_found', whether it is that of the order,
 -- and until when it is held. On SQLSTATE 40001 the caller retries.
 --
+-- A rollback with an amount gives back this part of the discount, and the receive stays used. A use
+-- by the order that has used the receive, with another amount, takes the difference.
+--
 -- 'key_taken': who asks has used the key for this action of another order, on other receives, or
 -- with another amount or currency; or anybody on one of these receives. Of two such operations in
 -- concurrent calls, on different receives, the second waits for the first in the index of keys.
@@ -42,7 +45,7 @@ CREATE OR REPLACE FUNCTION use(
 	key      text[],
 	by_key   text[],     -- '' is none, as in the next four; 0 in ttl_s
 	ttl_s    int[],      -- of a hold
-	amount   bigint[],   -- of the order; NULL: not told
+	amount   bigint[],   -- of the order; of a rollback the part; NULL: not told, or all
 	currency text[],
 	reason   text[],
 	op       int[],
@@ -219,6 +222,15 @@ BEGIN
 					END AS lacks_amount,
 				c.budget, s.state, s.amount_off AS old_off,
 				s.budget AS old_budget, s.order_id = a.order_id AS is_own,
+				-- The order has used it with another amount.
+				(a.action = 'use' AND a.amount IS NOT NULL AND s.state = 'used'
+					AND a.amount IS DISTINCT FROM (
+						SELECT o.amount FROM use_operation AS o
+						WHERE o.coupon_id = f.coupon AND o.batch = f.batch
+							AND o.idx = f.idx AND o.action = 'use'
+							AND o.to_state = 'used'
+						ORDER BY o.num DESC LIMIT 1)) IS TRUE AS differs,
+				a.action = 'rollback' AND a.amount IS NOT NULL AS is_part,
 				d.order_id AS done_by, d.user_id AS done_for,
 				(SELECT true FROM use_operation AS o
 					WHERE o.key = a.key AND o.action = a.action
@@ -260,7 +272,10 @@ BEGIN
 		), weighed AS (
 			SELECT f.*, CASE
 				WHEN state IS NULL THEN 'not_found'
-				WHEN action = 'use' AND state = 'used' AND is_own THEN NULL
+				WHEN action = 'use' AND state = 'used' AND is_own THEN CASE
+					WHEN NOT differs THEN NULL
+					WHEN is_foreign THEN 'currency_wrong'
+					WHEN amount_off = 0 THEN 'below_threshold' END
 				WHEN action IN ('hold', 'use') AND is_voided THEN 'voided'
 				WHEN state = 'used' AND NOT (is_own AND action = 'rollback')
 					THEN 'already_used'
@@ -268,6 +283,11 @@ BEGIN
 					THEN 'not_used'
 				WHEN state = 'held' AND NOT is_own
 					THEN 'held_by_other'
+				WHEN is_part THEN CASE
+					WHEN state <> 'used' THEN 'not_used'
+					WHEN is_foreign THEN 'currency_wrong'
+					WHEN amount > coalesce(old_off, 0) THEN 'amount_exceeded'
+					END
 				WHEN action IN ('release', 'rollback') THEN NULL
 				WHEN valid_to <= moment THEN 'expired'
 				WHEN valid_from > moment THEN 'not_valid_yet'
@@ -275,8 +295,10 @@ BEGIN
 				WHEN lacks_amount THEN 'amount_needed'
 				WHEN amount_off = 0 THEN 'below_threshold'
 				END AS refusal,
-				CASE action WHEN 'hold' THEN true WHEN 'use' THEN state <> 'used'
-					ELSE state <> 'free' END AS changes
+				CASE WHEN action = 'hold' THEN true
+					WHEN action = 'use' THEN state <> 'used' OR differs
+					ELSE state <> 'free' AND NOT (is_part AND amount = 0)
+					END AS changes
 			FROM found AS f
 		), chosen AS (
 			SELECT DISTINCT ON (ord) * FROM weighed
@@ -327,9 +349,11 @@ BEGIN
 				THEN least(moment + ttl_s * interval '1 s', valid_to) END)
 				AS until,
 			array_agg(currency) AS currency,
-			array_agg(CASE WHEN action IN ('release', 'rollback') THEN NULL
+			array_agg(CASE WHEN is_part THEN greatest(old_off - amount, 0)
+				WHEN action IN ('release', 'rollback') THEN NULL
 				WHEN changes THEN amount_off ELSE old_off END) AS amount_off,
-			array_agg(CASE WHEN action IN ('hold', 'use') THEN budget END) AS budget,
+			array_agg(CASE WHEN is_part THEN old_budget
+				WHEN action IN ('hold', 'use') THEN budget END) AS budget,
 			array_agg(old_off) AS old_off, array_agg(old_budget) AS old_budget
 		INTO j
 		FROM (SELECT * FROM ready WHERE NOT is_late ORDER BY ord) AS r;
@@ -375,8 +399,11 @@ BEGIN
 				use.key[w.op] AS key, use.by_key[w.op] AS by_key,
 				use.amount[w.op] AS amount, use.reason[w.op] AS reason,
 				w.op = ANY (spent_ops) AS is_spent,
-				CASE use.action[w.op] WHEN 'hold' THEN 'held'
-					WHEN 'use' THEN 'used' ELSE 'free' END AS wanted
+				CASE WHEN use.action[w.op] = 'hold' THEN 'held'
+					WHEN use.action[w.op] = 'use' THEN 'used'
+					WHEN use.action[w.op] = 'rollback'
+						AND use.amount[w.op] IS NOT NULL THEN 'used'
+					ELSE 'free' END AS wanted
 			FROM unnest(j.op, j.coupon, j.user_id, j.batch, j.idx, j.state,
 					j.refusal, j.is_new, j.is_granted, j.changes, j.until,
 					j.currency, j.amount_off, j.budget, j.old_off, j.old_budget)
@@ -423,9 +450,9 @@ BEGIN
 				CASE WHEN is_spent AND budget IS NOT NULL THEN 'budget_spent'
 					WHEN refusal IS NOT NULL THEN refusal
 					WHEN is_spent OR NOT is_granted THEN 'kept'
-					WHEN wanted <> 'free' THEN wanted
+					WHEN action = 'rollback' THEN 'rolled_back'
 					WHEN action = 'release' THEN 'released'
-					ELSE 'rolled_back' END,
+					ELSE wanted END,
 				state, CASE WHEN changes AND NOT is_spent THEN wanted END, until,
 				amount, currency, amount_off, budget, nullif(reason, ''),
 				row_number() OVER (PARTITION BY op ORDER BY coupon, batch, idx) - 1

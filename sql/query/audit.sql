@@ -195,7 +195,7 @@ WITH change AS (
 ), wrong AS (
 	SELECT 'use_taken' AS what, c.user_id, c.batch, c.idx, c.order_id, c.old_order
 	FROM change AS c
-	WHERE c.old_state = 'used' AND (c.to_state <> 'free' OR c.order_id <> c.old_order)
+	WHERE c.old_state = 'used' AND (c.to_state = 'held' OR c.order_id <> c.old_order)
 	UNION ALL
 	SELECT 'hold_taken', c.user_id, c.batch, c.idx, c.order_id, c.old_order
 	FROM change AS c

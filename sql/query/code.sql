@@ -2,8 +2,9 @@
 
 -- code_catalogue: The sets of codes with their spaces, those of the space that was made first
 -- first. Of a word its text; NULL: it is not stored yet.
-SELECT s.id, s.coupon_id, s.kind, s.first_position, s.code_num,
-	s.space_id, p.form, p.alphabet, p.key_version, k.fingerprint, w.text AS word
+SELECT s.id, s.coupon_id, s.kind, s.first_position, s.code_num, s.for_user,
+	(extract(epoch FROM s.valid_to) * 1000)::bigint AS end_ms, s.space_id, p.form, p.alphabet,
+	p.key_version, k.fingerprint, w.text AS word
 FROM code_set AS s
 	LEFT JOIN code_space AS p ON p.id = s.space_id
 	LEFT JOIN code_key AS k ON k.version = p.key_version
@@ -17,22 +18,24 @@ SELECT change_note(false) AS change
 -- code_import: Stores codes that others made. Those that exist are left out; returns how many were
 -- not. In the order of their texts, so that two that do this at once cannot deadlock.
 -- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none),
--- $7 states, $8 users of used codes ('': not known), $9 when they were used ('': not known): arrays
--- of one length from $3 on
+-- $7 states, $8 users of used codes ('': not known), $9 when they were used, in ms since the epoch (0: not known),
+-- $10 who alone may claim them ('': as the set says), $11 until when, in ms since the epoch (0: as
+-- the set says): arrays of one length from $3 on
 WITH added AS (
 	INSERT INTO code (set_id, serial, coupon_id, text, spelling, metadata, state, user_id,
-		used_at, revoked_at, revoked_by, revocation_num)
+		used_at, for_user, valid_to, revoked_at, revoked_by, revocation_num)
 	SELECT $1::bigint, g.serial, $2::bigint, g.text, nullif(g.spelling, ''),
 		nullif(g.metadata, '')::jsonb, g.state, nullif(g.user_id, ''),
-		nullif(g.used_at, '')::timestamptz,
+		to_timestamp(nullif(g.used_ms, 0) / 1000.0), nullif(g.for_user, ''),
+		to_timestamp(nullif(g.end_ms, 0) / 1000.0),
 		CASE WHEN g.state = 'revoked' THEN now() END,
 		CASE WHEN g.state = 'revoked' THEN
 			coalesce(nullif(current_setting('couponmq.by', true), ''),
 				session_user) END,
 		CASE WHEN g.state = 'revoked' THEN 0 END
 	FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-			$9::text[])
-		AS g (serial, text, spelling, metadata, state, user_id, used_at)
+			$9::bigint[], $10::text[], $11::bigint[])
+		AS g (serial, text, spelling, metadata, state, user_id, used_ms, for_user, end_ms)
 	ORDER BY g.text COLLATE "C", g.serial
 	ON CONFLICT (text) WHERE text IS NOT NULL DO NOTHING
 	RETURNING 1
@@ -53,11 +56,14 @@ FROM unnest($2::bigint[]) AS g (serial),
 -- code_claimable: Of these texts, those that are imported codes or words; `code` is as receives
 -- name it. Whether a code is revoked Redis decides: who has claimed it before gets the same
 -- receive again. But nobody has claimed what was used or revoked when it was imported
--- (`imported_as`, else NULL). LATERAL with OFFSET 0: by the index, whatever the statistics say.
+-- (`imported_as`, else NULL). `for_user`: who alone may claim it, or NULL; `end_ms`: until when, 0:
+-- as the campaign. LATERAL with OFFSET 0: by the index, whatever the statistics say.
 -- $1 texts
 SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind,
 	CASE WHEN c.state = 'used' AND c.batch IS NULL OR c.revocation_num = 0 THEN c.state END
 		AS imported_as,
+	coalesce(c.for_user, s.for_user) AS for_user,
+	coalesce(extract(epoch FROM coalesce(c.valid_to, s.valid_to)) * 1000, 0)::bigint AS end_ms,
 	c.set_id || CASE s.kind WHEN 'word' THEN '' ELSE '.' || c.serial END AS code
 FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c,
@@ -83,7 +89,8 @@ SELECT code_revoke($1::bigint[], $2::bigint[], $3::bigint[]) AS revoked
 
 -- code_row: One code of a set, whose row may be absent: then it is unused. Or the code that others
 -- made, or the word, with this text. A word is open until it is revoked; `claimed` is how often it
--- was claimed. No row: there is no such set or text.
+-- was claimed. `for_user` and `valid_to`: who alone may claim it, and until when. No row: there is
+-- no such set or text.
 -- $1 set, $2 serial, $3 text (NULL: by set and serial)
 SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
 	coalesce(c.spelling, c.text) AS spelling,
@@ -93,6 +100,9 @@ SELECT s.id AS set_id, s.coupon_id, s.kind, s.pattern, p.alphabet,
 	CASE WHEN s.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
 		WHERE u.coupon_id = s.coupon_id AND u.code = s.id::text) END AS claimed,
 	c.user_id, c.batch::text, c.idx, c.metadata::text,
+	coalesce(c.for_user, s.for_user) AS for_user,
+	to_char(coalesce(c.valid_to, s.valid_to) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at,
 	to_char(coalesce(c.revoked_at, s.revoked_at) AT TIME ZONE 'UTC',
 		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,
@@ -106,7 +116,8 @@ FROM (SELECT $1::bigint AS set_id, $2::bigint AS serial WHERE $3::text IS NULL
 -- code_rows: The rows of the codes of a set, in order.
 -- $1 set, $2 whether also those that are not used
 SELECT c.serial, coalesce(c.spelling, c.text) AS spelling, c.state, c.user_id, c.batch::text, c.idx,
-	c.metadata::text,
+	c.metadata::text, c.for_user,
+	to_char(c.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	to_char(c.used_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS used_at
 FROM code AS c
 WHERE c.set_id = $1::bigint AND ($2::boolean OR c.state = 'used')
@@ -114,11 +125,13 @@ ORDER BY c.serial
 
 -- code_set_add: Adds a set of codes that others made, or of a word. Returns the set. No row: there
 -- is no such coupon. To be run under the lock "codes"; see code_set_generate about the id.
--- $1 coupon, $2 kind, $3 request (NULL: none), $4 file (NULL: none)
-INSERT INTO code_set (id, coupon_id, kind, request, source, created_by)
+-- $1 coupon, $2 kind, $3 request (NULL: none), $4 file (NULL: none), $5 who alone may claim its
+-- codes (NULL: anybody), $6 until when, in ms since the epoch (0: as the campaign)
+INSERT INTO code_set (id, coupon_id, kind, request, source, for_user, valid_to, created_by)
 SELECT greatest((SELECT coalesce(max(s.id), 0) + 1 FROM code_set AS s),
 		extract(epoch FROM now())::bigint),
-	c.id, $2::text, $3::text, $4::text,
+	c.id, $2::text, $3::text, $4::text, $5::text,
+	to_timestamp(nullif($6::bigint, 0) / 1000.0),
 	coalesce(nullif(current_setting('couponmq.by', true), ''), session_user)
 FROM coupon AS c
 WHERE c.id = $1::bigint
@@ -132,12 +145,15 @@ UPDATE code_set SET completed_at = now() WHERE id = $1::bigint AND completed_at 
 -- is no such coupon, or a part of the range is in use. To be run under the lock "codes". The id
 -- keeps up with the clock, so that no id is given twice when PostgreSQL was put back to an earlier
 -- moment.
--- $1 coupon, $2 space, $3 first position, $4 number of codes, $5 pattern, $6 request, $7 file
+-- $1 coupon, $2 space, $3 first position, $4 number of codes, $5 pattern, $6 request, $7 file,
+-- $8 who alone may claim them (NULL: anybody), $9 until when, in ms since the epoch (0: as the
+-- campaign)
 INSERT INTO code_set (id, coupon_id, kind, space_id, first_position, code_num, pattern, request,
-	source, created_by)
+	source, for_user, valid_to, created_by)
 SELECT greatest((SELECT coalesce(max(s.id), 0) + 1 FROM code_set AS s),
 		extract(epoch FROM now())::bigint),
 	c.id, 'generated', $2::int, $3::bigint, $4::bigint, $5::text, $6::text, $7::text,
+	$8::text, to_timestamp(nullif($9::bigint, 0) / 1000.0),
 	coalesce(nullif(current_setting('couponmq.by', true), ''), session_user)
 FROM coupon AS c
 WHERE c.id = $1::bigint AND NOT EXISTS (SELECT FROM code_set AS s
@@ -148,7 +164,8 @@ RETURNING id
 -- code_set_list: The sets of a coupon, one set, or the set that a command has made.
 -- $1 coupon, $2 set, $3 request; of the others NULL: any
 SELECT s.id, s.coupon_id, s.kind, s.space_id, s.first_position, s.code_num, s.pattern, s.source,
-	s.revoked_at IS NOT NULL AS is_revoked, p.alphabet, p.key_version
+	s.revoked_at IS NOT NULL AS is_revoked, p.alphabet, p.key_version, s.for_user,
+	to_char(s.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to
 FROM code_set AS s LEFT JOIN code_space AS p ON p.id = s.space_id
 WHERE ($1::bigint IS NULL OR s.coupon_id = $1::bigint) AND ($2::bigint IS NULL OR s.id = $2::bigint)
 	AND ($3::text IS NULL OR s.request = $3::text)
@@ -209,6 +226,8 @@ SELECT c.id::text AS set, c.kind, coalesce(c.pattern, c.word) AS form, p.key_ver
 		AS revoked,
 	CASE WHEN c.kind = 'word' THEN (SELECT count(*) FROM user_coupon AS u
 		WHERE u.coupon_id = c.coupon_id AND u.code = c.id::text) END AS claimed,
+	c.for_user,
+	to_char(c.valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	to_char(c.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS created_at,
 	c.created_by,
 	to_char(c.revoked_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS revoked_at,

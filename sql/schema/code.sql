@@ -29,6 +29,9 @@ CREATE TABLE code_set (
 	first_position bigint CHECK (first_position >= 0),
 	code_num       bigint CHECK (code_num > 0),
 	pattern        text,                       -- with its dashes
+	for_user       text COLLATE "C"            -- who alone may claim them; NULL: anybody
+		CHECK (octet_length(for_user) BETWEEN 1 AND 64),
+	valid_to       timestamptz,                -- until when; NULL: as the campaign
 	request        text UNIQUE,                -- by which a repeated command finds its set
 	source         text,                       -- the name of the file
 	completed_at   timestamptz,                -- the file is written, or read to its end
@@ -71,6 +74,9 @@ CREATE TABLE code (
 	revoked_by     text,
 	revoked_at     timestamptz,
 	metadata       jsonb,
+	for_user       text COLLATE "C"    -- of those that others made, as of a set; NULL: as it
+		CHECK (octet_length(for_user) BETWEEN 1 AND 64),
+	valid_to       timestamptz,
 	-- Which revocation; NULL: the code is not revoked; 0: it was revoked when it was imported.
 	-- A used code may have one too: it was claimed before, and is revoked as soon as its
 	-- receive loses it.

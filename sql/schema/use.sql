@@ -40,13 +40,14 @@ CREATE TABLE use_operation (
 	result     text NOT NULL CHECK (result IN ('held', 'used', 'released', 'rolled_back',
 		'kept', 'not_found', 'held_by_other', 'already_used', 'expired', 'not_valid_yet',
 		'voided', 'budget_spent', 'below_threshold', 'amount_needed', 'currency_wrong',
-		'not_used')),
+		'not_used', 'amount_exceeded')),
 	from_state text CHECK (from_state IN ('free', 'held', 'used')), -- NULL: no such receive
 	to_state   text CHECK (to_state IN ('free', 'held', 'used')),   -- NULL: it did not change
 	until      timestamptz,
-	amount     bigint CHECK (amount >= 0), -- of the order
+	-- Of the order; of a rollback what it gives back of the discount, NULL: all of it.
+	amount     bigint CHECK (amount >= 0),
 	currency   text CHECK (currency ~ '^[A-Z]{3}$'),
-	amount_off bigint CHECK (amount_off >= 0),
+	amount_off bigint CHECK (amount_off >= 0), -- the discount, as it is then
 	budget     text COLLATE "C",
 	reason     text CHECK (length(reason) <= 200),
 	nth        smallint NOT NULL DEFAULT 0, -- which receive of the operation it is

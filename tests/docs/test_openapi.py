@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from openapi import (
     DOCUMENT,
     METHODS,
-    OF_USER,
+    OTHER_PATHS,
     WHOLE,
     content_of,
     errors,
@@ -186,7 +186,7 @@ def test_has_each_path_and_method_of_the_gateway():
         for path in re.findall(r'^\t\{ "(/\S+)", on_', text("gateway/listen/http.c"), re.MULTILINE)
         for method in ("GET", "HEAD")
     }
-    wanted |= {(OF_USER, method) for method in ("GET", "HEAD")}
+    wanted |= {(path, method) for path in OTHER_PATHS for method in ("GET", "HEAD")}
     assert {(path, method) for path, method, _ in operations(WHOLE)} == wanted
 
 

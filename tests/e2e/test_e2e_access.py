@@ -35,6 +35,11 @@ ROUTES = [
     ("HEAD", "/v1/coupons?user={user}", "coupons", ()),
     ("GET", "/v1/users/{user}/coupons", "coupons", ()),
     ("HEAD", "/v1/users/{user}/coupons", "coupons", ()),
+    ("POST", "/v1/code", "code", ("code", "user")),
+    ("GET", "/v1/code?code={code}&user={user}", "code", ()),
+    ("HEAD", "/v1/code?code={code}&user={user}", "code", ()),
+    ("GET", "/v1/codes/{code}?user={user}", "code", ()),
+    ("HEAD", "/v1/codes/{code}?user={user}", "code", ()),
     ("POST", "/v1/hold", "hold", ("coupon", "user", "order")),
     ("POST", "/v1/use", "use", ("coupon", "user", "order")),
     ("POST", "/v1/release", "release", ("coupon", "user", "order")),
@@ -63,6 +68,7 @@ ROUTES = [
 LINES = [
     ("issue", ("coupon", "user")),
     ("claim", ("code", "user")),
+    ("code", ("code", "user")),
     ("status", ("coupon", "user")),
     ("coupon", ("coupon",)),
     ("coupons", ("user",)),
@@ -75,11 +81,11 @@ LINES = [
     ("stats", ()),
     ("ping", ()),
 ]
-ISSUES = {"issue", "claim", "status", "coupon", "offers", "quote", "ping"}
+ISSUES = {"issue", "claim", "code", "status", "coupon", "offers", "quote", "ping"}
 USES = {"hold", "use", "release", "rollback", "quote", "ping"}
 READS = {"coupons", "quote", "ping"}
 MONITORS = {"stats", "metrics", "ping", DETAILS}
-SAYS_USER = {"issue", "claim", "status", "coupons"}
+SAYS_USER = {"issue", "claim", "code", "status", "coupons"}
 SAYS_COUPON = {"issue", "status", "coupon", "hold", "use", "release", "rollback", "quote"}
 GOOD = {
     "issue": ISSUES,

@@ -15,50 +15,13 @@ import psycopg
 import pytest
 import redis
 
-from codes import Codes, column
+from codes import Claim, column, user_new
 from process import no_descriptors
 from relay import Relay, port_of
 from sent import script_sent
 from stack import wait_until, with_faults
 
 WRONG = {"code": 7, "status": "code_invalid", "message": "no such exchange code"}
-
-
-class Claim(Codes):
-    """Codes on the shared stack, whose gateway has their keys."""
-
-    def __init__(self, stack, folder):
-        super().__init__(stack, stack.env["COUPON_CODE_KEYS"])
-        self.folder = folder
-
-    def made(self, coupon, count, *options):
-        """Codes that the gateway knows."""
-        path = self.folder / f"{coupon}-{random.randrange(10**12)}.csv"
-        made = self.generate(coupon, count, path, *options)
-        self.known(made["set"])
-        return column(path)
-
-    def known(self, code_set):
-        """Waits until the gateway has read the sets up to this one."""
-        with psycopg.connect(self.stack.env["DATABASE_ADMIN_URL"], autocommit=True) as db:
-            ((sets,),) = db.execute("SELECT count(*) FROM code_set")
-        wait_until(lambda: self.stats_of("code_sets") >= sets)
-
-    def stats_of(self, name):
-        with self.stack.client() as client:
-            return client.call("stats")["stats"].get(name, 0)
-
-    def word(self, coupon, word):
-        made = json.loads(self("generate", coupon, "--word", word, "--json"))
-        self.known(made["set"])
-        return made["set"]
-
-    def imported(self, coupon, codes):
-        path = self.folder / f"import-{random.randrange(10**12)}.csv"
-        path.write_text("code,shop\n" + "".join(f"{code},a\n" for code in codes))
-        made = json.loads(self("import", coupon, path, "--json", "--metadata", "shop"))
-        self.known(made["set"])
-        return made["set"]
 
 
 @pytest.fixture
@@ -68,10 +31,6 @@ def claim(stack, tmp_path):
 
 def call(client, code, user, **members):
     return client.call("claim", code=code, user=str(user), **members)
-
-
-def user_new():
-    return f"u{random.randrange(10**15)}"
 
 
 def settled(client, receive):

@@ -257,6 +257,44 @@ def test_amounts(shop, gateway):
     )
 
 
+def test_a_part_of_the_discount_is_given_back(stack, gateway, make_coupon):
+    coupon = make_coupon(10, amount_off="5.00", currency="EUR")
+    one, other = (gateway.issue(coupon, user, ack="issued")["receive"] for user in (42, 43))
+    part = {"receive": one, "order": ORDER, "amount": 200, "currency": "EUR"}
+    refused(gateway.call("rollback", **part), "the order has not used the receive")
+    used = gateway.call("use", **{**part, "amount": 12900})
+    assert done(used, "used") and used["amount_off"] == 500
+    for left in (300, 100):
+        reply = gateway.call("rollback", **part)
+        assert done(reply, "rolled_back") and (reply["amount_off"], reply["currency"]) == (
+            left,
+            "EUR",
+        )
+    over = requests.post(stack.http("/v1/rollback"), json=part, timeout=30)
+    assert (over.status_code, over.json()["code"]) == (409, 18)
+    assert over.json()["receive"] == one and over.json()["status"] == "amount_exceeded"
+    refused(gateway.call("rollback", **{**part, "currency": "USD"}), 'currency is "USD"')
+    many = {"receives": [one, other], "order": ORDER, "amount": 1, "currency": "EUR"}
+    refused(gateway.call("rollback", **many), "amount: is a part of the discount of one receive")
+    refused(gateway.call("rollback", receive=one, order=ORDER, amount=1), "currency: is missing")
+    refused(gateway.call("release", **part), "amount: no such member of release")
+    assert gateway.call("status", receive=one)["use"] == {"state": "used", "order": ORDER}
+
+    words = ("--order", ORDER, "--amount", "0.40", "--currency", "EUR", "--reason", "one shoe")
+    assert "amount_off 0.60" in stack.ctl("receive", "rollback", one, *words)
+    told = stack.ctl_run("receive", "rollback", one, "--order", ORDER, "--amount", "1")
+    assert told.returncode == 2 and "needs --currency" in told.stderr, told
+    shown = stack.ctl("receive", "show", one).splitlines()
+    (line,) = [line for line in shown if "one shoe" in line]
+    assert "rolled_back   used -> used" in line
+    assert ", 0.40 EUR back, 0.60 EUR off" in line
+    again = gateway.call("use", **{**part, "amount": 400})
+    assert done(again, "used") and again["amount_off"] == 400
+    assert stack.ctl_run("audit", coupon).returncode == 0
+    assert done(gateway.call("rollback", receive=one, order=ORDER), "rolled_back")
+    assert "use" not in gateway.call("status", receive=one)
+
+
 def test_below_the_threshold_nothing_is_used(stack, gateway, make_coupon):
     """9.00 EUR where the coupon is for purchases from 20.00 EUR on."""
     coupon = make_coupon(10, amount_off="5.00", threshold="20.00", currency="EUR")

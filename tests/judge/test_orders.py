@@ -32,10 +32,15 @@ class Told:
         self.operations, self.rows, self.amount, self.clock = [], {}, amount, 0.0
         self.voidings = {}
 
-    def ask(self, action, order, receives="r", answer=None, ttl_s=1000, again=None, **members):
-        """answer: None: done; "": none; else its status. again: a copy of this operation."""
+    def ask(
+        self, action, order, receives="r", answer=None, ttl_s=1000, again=None, part=None, **members
+    ):
+        """answer: None: done; "": none; else its status. again: a copy of this operation. part: of
+        the discount, which a rollback gives back."""
         receives = [receives] if isinstance(receives, str) else receives
-        one = again or Operation(action, order, f"{order}-{len(self.operations)}", receives)
+        asked = {} if part is None else {"amount": part, "currency": "EUR"}
+        key = f"{order}-{len(self.operations)}"
+        one = again or Operation(action, order, key, receives, members=asked)
         if not again:
             self.operations.append(one)
         if answer == "":
@@ -63,8 +68,8 @@ class Told:
         self.voidings[receive] = Times([one])
         self.clock += 1
 
-    def row(self, receive, state, order):
-        self.rows[receive] = Row(state, order, OFF)
+    def row(self, receive, state, order, amount_off=OFF):
+        self.rows[receive] = Row(state, order, amount_off)
 
     def judge(self, spent=None, held=None, moment=float, loses=False):
         states = [row.state for row in self.rows.values()]
@@ -100,6 +105,36 @@ def test_the_life_of_a_receive(told):
     told.ask("use", "b")
     told.row("r", "used", "b")
     told.judge()
+
+
+def test_a_part_that_is_given_back_is_for_others(told):
+    told.amount = OFF + 300
+    told.ask("use", "a")
+    told.ask("rollback", "a", part=300, amount_off=200)
+    told.ask("use", "b", answer="already_used")
+    told.ask("use", "b", receives="s", amount_off=500)
+    told.ask("rollback", "a", part=100, amount_off=100, answer="unknown")
+    told.row("r", "used", "a", 200)
+    told.row("s", "used", "b")
+    told.judge(spent=700)
+
+
+def test_a_part_of_the_discount_is_no_part_of_the_use(told):
+    told.ask("use", "a")
+    told.ask("rollback", "a", part=300, amount_off=200)
+    told.ask("use", "b")
+    told.row("r", "used", "b")
+    told.caught("P12: r was used by")
+
+
+def test_a_part_does_not_free_more_than_itself(told):
+    told.amount = OFF + 300
+    told.ask("use", "a")
+    told.ask("rollback", "a", part=299, amount_off=201)
+    told.ask("use", "b", receives="s")
+    told.row("r", "used", "a", 201)
+    told.row("s", "used", "b")
+    told.caught("P14: ", spent=701)
 
 
 def test_what_is_unknown_may_be_or_not(told):

@@ -6,6 +6,7 @@ import redis
 
 from keeper_scripts import load as load_now, load_held as load, verify
 from script_coupon import (
+    CODE_EXPIRED,
     CODE_INVALID,
     CODE_USED,
     ENDED,
@@ -143,6 +144,38 @@ def test_a_word_is_for_everybody_up_to_the_limit(coupon):
     assert answer.message["receives"] == [["2", 1, "", "9"]]
     assert coupon.users()["2"] == f"1:{A}:0:\t9"
     assert coupon.claimed() == {}
+
+
+def test_a_code_with_an_end_of_its_own(coupon):
+    """By Redis' clock. It does not matter to a receive that was accepted before."""
+    coupon.put(limit=9)
+    past, later = 1, coupon.time_ms() + 3_600_000
+    assert claim(coupon, "1", f"7.0 {later}", batch=A) == 1
+    assert coupon.users() == {"1": f"1:{A}:0:\t7.0"} and coupon.claimed() == {"7.0": "1"}
+    assert claim(coupon, "1", f"7.0 {past}") == receive(1, A)
+    assert claim(coupon, "2", f"7.0 {past}") == CODE_USED
+    assert claim(coupon, "2", f"7.1 {coupon.time_ms()}") == CODE_EXPIRED
+    assert claim(coupon, "2", "7.1 0") == CODE_EXPIRED
+    answer = coupon.issue(
+        ("2", "", f"7.1 {past}"), ("2", "", "7.2"), ("3", "", f"9 {past}"), ("3", "", f"9 {later}")
+    )
+    assert answer.verdicts == [CODE_EXPIRED, 1, CODE_EXPIRED, 1]
+    assert [one[0] for one in answer.message["receives"]] == ["2", "3"]
+    assert answer.message["receives"][1][3] == "9", "the end is no part of the code"
+    revoke(coupon, "7.4")
+    assert claim(coupon, "4", f"7.4 {past}") == CODE_INVALID
+    coupon.set(status="paused")
+    assert claim(coupon, "4", f"7.5 {past}") == CODE_EXPIRED
+    assert claim(coupon, "4", f"7.5 {later}") == PAUSED
+    consistent(coupon)
+
+
+@pytest.mark.parametrize(
+    "code", ["7.0 ", "7.0 x", "7.0 -1", "7.0 01", f"7.0 {2**53}", "7.0  1", " 1", "x 1"]
+)
+def test_an_end_that_is_none(coupon, code):
+    coupon.put()
+    refused(coupon, "code: ", coupon.issue, ("1", "", code))
 
 
 def test_revoked(coupon):

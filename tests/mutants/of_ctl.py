@@ -14,8 +14,8 @@ MUTANTS = [
         "times",
         "the two readings of a time",
         "ctl/times.c",
-        "if (form == TIME_LOCAL && n > 1)",
-        "if (form == TIME_LOCAL && n > 2)",
+        "is_one = form == TIME_DAY || n == 1;",
+        "is_one = form == TIME_DAY || n >= 1;",
         TIMES + "test_a_time_that_is_none_or_two_is_refused_with_both_readings",
     ),
     mutant(
@@ -30,8 +30,8 @@ MUTANTS = [
         "times",
         "the first moment of a day without midnight",
         "ctl/times.c",
-        "row = form == TIME_DAY && !is_shown ? n - 1 : 0;",
-        "row = 0;",
+        "row = form == TIME_DAY && !is_shown ? n - 1 : 0,",
+        "row = 0,",
         TIMES + "test_a_local_time_is_of_the_zone",
     ),
     mutant(
@@ -119,8 +119,8 @@ MUTANTS = [
         "P5",
         "the code that was used before it was imported",
         "gateway/claim/claim.c",
-        '\tif (strcmp(state, "used") == 0) {\n',
-        '\tif (0 * strcmp(state, "used")) {\n',
+        'request->is_used = strcmp(state, "used") == 0;',
+        'request->is_used = 0 * strcmp(state, "used");',
         "tests/e2e/test_e2e_claim.py::test_codes_that_were_used_or_revoked_elsewhere",
     ),
     mutant(

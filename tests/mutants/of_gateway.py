@@ -18,8 +18,51 @@ OPENAPI = "tests/e2e/test_e2e_openapi.py::"
 
 OFFERS = "tests/e2e/test_e2e_offers.py::"
 OFFERS_LOST = "tests/e2e/test_e2e_offers_lost.py::"
+CODE_TERMS = "tests/e2e/test_e2e_code_terms.py::"
 
 MUTANTS = [
+    mutant(
+        "codes",
+        "the user of a set",
+        "gateway/claim/claim.c",
+        'found->terms ? found->terms->user : ""))',
+        '""))',
+        CODE_TERMS + "test_a_code_for_one_user_is_none_for_others",
+    ),
+    mutant(
+        "codes",
+        "the user of a row",
+        "gateway/claim/claim.c",
+        'if (!is_for(request, coupon, column_text(rows, row, "for_user")) ||',
+        'if (!is_for(request, coupon, "") ||',
+        CODE_TERMS + "test_rows_of_a_file_are_for_their_users",
+    ),
+    mutant(
+        "codes",
+        "the end of a set",
+        "gateway/claim/claim.c",
+        "found->terms ? found->terms->end_ms : 0);",
+        "0);",
+        CODE_TERMS + "test_the_end_of_a_code_is_redis_clock_against_the_claim",
+        waits=True,
+    ),
+    mutant(
+        "codes",
+        "what a guess by the operation code costs, of a revoked one",
+        "gateway/claim/code.c",
+        "\t\tclaim_answered(request, ANSWER_CODE_INVALID);\n",
+        "",
+        CODE_TERMS + "test_a_revoked_code_counts_as_a_wrong_one",
+    ),
+    mutant(
+        "codes",
+        "the end of a code, in the reply of code",
+        "gateway/claim/code.c",
+        "else if (query->end_ms && state->now_ms >= query->end_ms)",
+        "else if (query->end_ms && state->now_ms >= query->end_ms + 86400000)",
+        CODE_TERMS + "test_the_end_of_a_code_is_redis_clock_against_the_claim",
+        waits=True,
+    ),
     mutant(
         "offers",
         "the campaigns that a key may ask for",
@@ -529,8 +572,8 @@ MUTANTS = [
         "codes",
         "the coupons of who claims a code",
         "gateway/claim/claim.c",
-        "return identity_has_coupon(&request->responder->identity, coupon);",
-        "return request && coupon;",
+        "return identity_has_coupon(&request->responder->identity, coupon) &&",
+        "return coupon &&",
         "tests/e2e/test_e2e_auth.py::test_codes_of_another_coupon_are_none",
     ),
     mutant(

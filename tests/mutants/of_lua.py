@@ -332,6 +332,14 @@ MUTANTS = [
     ),
     mutant(
         "codes",
+        "the end of a code in the script",
+        "lua/issue.lua",
+        "elseif ends and ends[i] and now >= ends[i] then",
+        "elseif ends and ends[i] and now > ends[i] + 3600000 then",
+        CODES + "test_a_code_with_an_end_of_its_own",
+    ),
+    mutant(
+        "codes",
         "the verdict, before the code is taken",
         "lua/issue.lua",
         "\t\t\tlocal refused = bad or closed\n",

@@ -43,7 +43,7 @@ OPERATIONS = {
     **{op: ("OrderRequest", "OrderAnswer") for op in ("hold", "use", "release", "rollback")},
     **{
         op: (f"{op.title()}Request", f"{op.title()}Answer")
-        for op in ("status", "coupon", "coupons", "offers", "quote")
+        for op in ("status", "coupon", "code", "coupons", "offers", "quote")
     },
 }
 

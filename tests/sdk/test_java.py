@@ -43,7 +43,7 @@ def test_the_sample_is_that_of_the_readme():
 def test_each_member_of_an_answer_is_read():
     """But those that were in the request, and currency, which is in the amounts."""
     answers = {"issue": "Issue", "claim": "Issue", "status": "Status", "coupon": "Coupon"}
-    answers |= {"coupons": "Coupons", "offers": "Offers", "quote": "Quote"}
+    answers |= {"code": "Code", "coupons": "Coupons", "offers": "Offers", "quote": "Quote"}
     answers |= {op: "Order" for op in ("hold", "use", "release", "rollback")}
     asked_for = {"id", "currency", "coupon", "user", "order"}
     for op, name in answers.items():

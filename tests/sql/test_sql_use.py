@@ -736,6 +736,142 @@ def test_a_budget_is_held_and_spent_and_given_back(db, run, issued, budget):
     assert counts(db, name) == (0, 400)
 
 
+def use_of(db, receive):
+    """What PostgreSQL has of it."""
+    ((state, order, off, of_budget),) = db.execute(
+        "SELECT state, order_id, amount_off, budget FROM receive_use"
+        " WHERE coupon_id = %s AND batch = %s AND idx = %s",
+        receive.coupon,
+        receive.batch,
+        receive.idx,
+    )
+    return state, order, off, of_budget
+
+
+def test_parts_of_a_use_are_given_back(db, run, issued, budget):
+    """Never more than was taken. The receive stays used, even by nothing."""
+    name = budget(1000)
+    one, other = issued(2, amount_off=400, currency="EUR", budget=name)
+    assert run("rollback", "a", one, amount=0) == "not_used"
+    assert run("hold", "a", one) == "held"
+    assert run("rollback", "a", one, amount=1) == "not_used"
+    assert run("use", "a", one, amount=5000) == "used"
+    assert run("rollback", "b", one, amount=1) == "already_used"
+    assert run("rollback", "a", one, amount=401) == "amount_exceeded"
+    assert run("rollback", "a", one, amount=1, currency="USD") == "currency_wrong"
+    assert use_of(db, one) == ("used", "a", 400, name) and counts(db, name) == (0, 400)
+    part = Operation("rollback", "a", (one,), key="k", amount=150, currency="EUR")
+    for _ in range(2):
+        told = db.use(part)[0][0]
+        assert (told["result"], told["amount_off"]) == ("rolled_back", "250")
+    assert (told["now_state"], told["now_is_own"]) == ("used", "t")
+    assert use_of(db, one) == ("used", "a", 250, name) and counts(db, name) == (0, 250)
+    assert run("rollback", "a", one, key="k", amount=151) == "key_taken"
+    assert run("rollback", "a", one, amount=251) == "amount_exceeded"
+    assert run("rollback", "a", one, amount=0) == "rolled_back"
+    assert run("rollback", "a", one, amount=250) == "rolled_back"
+    assert use_of(db, one) == ("used", "a", 0, name) and counts(db, name) == (0, 0)
+    assert run("use", "b", one) == "already_used"
+    assert run("rollback", "a", one, amount=1) == "amount_exceeded"
+    assert run("rollback", "a", one) == "rolled_back", "the rest, and the receive"
+    assert use_of(db, one) == ("free", None, None, None)
+    assert run("use", "b", one, other, amount=5000) == "used"
+    assert counts(db, name) == (0, 800)
+    assert run("rollback", "b", other, amount=100) == "rolled_back"
+    assert run("rollback", "b", one, other) == "rolled_back"
+    assert counts(db, name) == (0, 0)
+
+
+def test_a_part_of_nothing(run, issued):
+    """The terms name no discount."""
+    (one,) = issued()
+    assert run("use", "a", one) == "used"
+    assert run("rollback", "a", one, amount=1, currency="EUR") == "amount_exceeded"
+    assert run("rollback", "a", one, amount=0, currency="EUR") == "rolled_back"
+    assert run("use", "b", one) == "already_used"
+
+
+def test_a_use_with_another_amount_takes_the_difference(db, run, issued, budget):
+    name = budget(1000)
+    (one,) = issued(percent_off=10, threshold=500, currency="EUR", budget=name)
+    assert run("use", "a", one, amount=4000) == "used"
+    again = Operation("use", "a", (one,), key="k", amount=4000)
+    assert db.use(again)[0][0]["amount_off"] == "400", "the same amount: the same use"
+    assert run("use", "b", one, amount=9000) == "already_used"
+    for amount, spent in ((9000, 900), (2000, 200), (10_000, 1000)):
+        told = db.use(Operation("use", "a", (one,), amount=amount))[0][0]
+        assert (told["result"], told["amount_off"]) == ("used", str(spent))
+        assert use_of(db, one) == ("used", "a", spent, name) and counts(db, name) == (0, spent)
+    assert run("use", "a", one, amount=10_010) == "budget_spent"
+    assert run("use", "a", one, amount=499) == "below_threshold"
+    assert run("use", "a", one, amount=600, currency="USD") == "currency_wrong"
+    assert run("use", "a", one) == "used", "no amount: as it is"
+    assert use_of(db, one) == ("used", "a", 1000, name) and counts(db, name) == (0, 1000)
+    assert run("use", "a", one, amount=4000, key="k") == "used", "a copy of what was before"
+    assert use_of(db, one)[2] == 1000
+    assert run("rollback", "a", one, amount=900) == "rolled_back"
+    assert run("use", "a", one, amount=10_000) == "used", "the amount that it was used with"
+    assert use_of(db, one)[2] == 100
+    assert run("use", "a", one, amount=3000) == "used"
+    assert use_of(db, one)[2] == 300 and counts(db, name) == (0, 300)
+
+
+def test_another_amount_after_the_end_of_the_validity(db, run, issued):
+    """The order has the use; that it changes is not a use of another."""
+    (one,) = issued(percent_off=10, currency="EUR")
+    assert run("use", "a", one, amount=1000) == "used"
+    db.execute(
+        "UPDATE user_coupon SET valid_to = now() WHERE coupon_id = %s AND user_id = %s",
+        one.coupon,
+        one.user,
+    )
+    assert run("use", "a", one, amount=2000) == "used" and use_of(db, one)[2] == 200
+    void(db, one)
+    assert run("use", "a", one, amount=500) == "used" and use_of(db, one)[2] == 50
+    assert run("rollback", "a", one, amount=50) == "rolled_back"
+
+
+def test_changes_of_a_use_are_told(db, run, issued, told):
+    (one,) = issued(events_on=True, percent_off=10, currency="EUR")
+    assert run("use", "a", one, amount=1000) == "used"
+    assert run("rollback", "a", one, amount=30, reason="one shoe") == "rolled_back"
+    assert run("use", "a", one, amount=2000) == "used"
+    assert run("rollback", "a", one) == "rolled_back"
+    wanted = [
+        ("coupon.used", 1000, 100, None),
+        ("coupon.rolled_back", 30, 70, "one shoe"),
+        ("coupon.used", 2000, 200, None),
+        ("coupon.rolled_back", None, None, None),
+    ]
+    found = [
+        (type_, *map(data.get, ("amount", "amount_off", "reason"))) for type_, data in told(one)
+    ]
+    assert found == wanted
+
+
+def test_changes_of_a_use_are_recovered_and_counted(db, run, issued, budget):
+    """From what Redis has: the last one of a receive says what is taken."""
+    name = budget(1000)
+    one, other = issued(2, percent_off=10, currency="EUR", budget=name)
+    done = [
+        db.use(Operation("use", "a", (one,), amount=2000)),
+        db.use(Operation("rollback", "a", (one,), amount=30)),
+        db.use(Operation("use", "a", (other,), amount=1000)),
+        db.use(Operation("use", "a", (other,), amount=3000)),
+    ]
+    records = [row["record"] for rows in done for (row,) in rows]
+    assert all(records)
+    for table_ in ("use_operation", "receive_use"):
+        db.execute(f"DELETE FROM {table_} WHERE coupon_id = %s", one.coupon)
+    db.execute("UPDATE budget SET spent = 0 WHERE name = %s", name)
+    ((missing,),) = db.execute("SELECT use_recover(%s)", records[::-1])
+    assert missing == 4
+    db.execute("SELECT use_recover_end()")
+    assert use_of(db, one) == ("used", "a", 170, name)
+    assert use_of(db, other) == ("used", "a", 300, name)
+    assert counts(db, name) == (0, 470)
+
+
 def test_a_budget_within_one_call(db, issued, budget):
     """What fits is taken, in order; what is given back is there for those that follow."""
     name = budget(1000)

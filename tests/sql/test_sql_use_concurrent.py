@@ -230,7 +230,7 @@ def test_the_end_of_a_hold_frees_no_receive_that_is_taken(db, db_new, coupon_new
 
 
 UNDONE = {"released": "held", "rolled_back": "used"}  # what it was
-REFUSED = {"held_by_other": "held", "already_used": "used", "not_used": "held"}  # what it is
+REFUSED = {"held_by_other": "held", "already_used": "used"}  # what it is
 
 
 def test_what_the_keeper_waits_to_free_is_not_missed(db, db_new, coupon_new, background):
@@ -303,20 +303,26 @@ class Model:
     def __init__(self):
         self.state = {}
 
-    def take(self, receive, action, order, result):
-        state, holder = self.state.get(receive, ("free", None))
-        own = holder == order
+    def take(self, receive, action, order, result, amount, amount_off):
+        state, holder, off = self.state.get(receive, ("free", None, None))
+        own, what = holder == order, (receive, action, order, result, amount, state, holder, off)
+        is_part = action == "rollback" and amount is not None
         if result in ("held", "used"):
-            assert state == "free" or own, (receive, action, order, state, holder)
+            assert state == "free" or own, what
             assert not (result == "held" and state == "used")
-            self.state[receive] = (result, order)
+            self.state[receive] = (result, order, amount_off)
+        elif result == "rolled_back" and is_part:
+            assert state == "used" and own and amount_off == (off or 0) - amount, what
+            self.state[receive] = (state, holder, amount_off)
         elif result in UNDONE:
-            undone = state == "free" or own and state == UNDONE[result]
-            assert undone, (receive, action, order, state, holder)
-            self.state[receive] = ("free", None)
+            assert state == "free" or own and state == UNDONE[result], what
+            self.state[receive] = ("free", None, None)
         elif result in REFUSED:
-            assert state == REFUSED[result], (receive, action, order, state)
-            assert own or result != "not_used", (receive, action, order, holder)
+            assert state == REFUSED[result], what
+        elif result == "not_used":
+            assert own and state == "held" or is_part and state == "free", what
+        elif result == "amount_exceeded":
+            assert is_part and own and state == "used" and amount > (off or 0), what
 
 
 def operations_random(rng, receives, amounts):
@@ -327,11 +333,11 @@ def operations_random(rng, receives, amounts):
             named = [(named[0].coupon, named[0].user)]
         made.append(
             Operation(
-                rng.choice(["hold", "use", "use", "release", "rollback"]),
+                action := rng.choice(["hold", "use", "use", "release", "rollback", "rollback"]),
                 rng.choice("abc"),
                 tuple(named),
                 key=uuid.UUID(int=rng.getrandbits(128)).hex,
-                amount=rng.choice(amounts),
+                amount=rng.choice([None, None, 1, 150] if action == "rollback" else amounts),
             )
         )
     return made
@@ -378,12 +384,12 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
         assert not refused or len(refused) == len(results), "all or none"
 
     model, history = Model(), db.execute(
-        "SELECT coupon_id, batch, idx, action, order_id, result FROM use_operation"
-        " WHERE coupon_id = ANY (%s) ORDER BY num",
+        "SELECT coupon_id, batch, idx, action, order_id, result, amount, amount_off"
+        " FROM use_operation WHERE coupon_id = ANY (%s) ORDER BY num",
         coupons,
     )
-    for *receive, action, order, result in history:
-        model.take(tuple(receive), action, order, result)
+    for coupon, batch, idx, *done in history:
+        model.take((coupon, batch, idx), *done)
     rows = db.execute(
         "SELECT coupon_id, batch, idx, state, order_id, amount_off, budget FROM receive_use"
         " WHERE coupon_id = ANY (%s)",
@@ -391,7 +397,8 @@ def test_whatever_happens(db, db_new, coupon_new, background, seed):
     )
     sums = Counter()
     for *receive, state, order, amount_off, name in rows:
-        assert model.state.get(tuple(receive), ("free", None)) == (state, order)
+        wanted = (state, order, amount_off if state != "free" else None)
+        assert model.state.get(tuple(receive), ("free", None, None)) == wanted
         assert (name == budget) == (state != "free" and receive[0] != coupons[2])
         sums[state] += amount_off if name else 0
     counted = db.execute("SELECT held, spent FROM budget WHERE name = %s", budget)

@@ -37,6 +37,7 @@ MOVES = 0.04
 LATE = 0.2
 ANY = 0.2  # of those with one receive
 VOIDS = 0.005
+PARTS = 0.2  # of the uses of one receive
 TIMEOUT_S = 6.0
 AGAIN_S = 0.1
 FILLED_S = 90  # until the keeper has filled what Redis has lost
@@ -257,11 +258,20 @@ class Shopper:
         self._come_late(asked)
 
     def _used(self, operation):
-        """Most are taken back, some of them later."""
+        """Most are taken back, some of them later; of some a part before, and the discount is
+        taken again by a larger order."""
+        done = []
+        if len(operation.receives) == 1 and self.chance.random() < PARTS and not self.shop.loses:
+            order, receives, euro = operation.order, operation.receives, {"currency": "EUR"}
+            part = self.chance.randint(1, OFF)
+            done.append(self._ask("rollback", order, receives, amount=part, **euro))
+            if done[0].is_done and self.chance.random() < 0.5:
+                done.append(self._ask("use", order, receives, amount=11 * OFF, **euro))
         if self.chance.random() < 0.5:
             self.shop.standing.append((operation.order, operation.receives))
-            return []
-        return [self._ask("rollback", operation.order, operation.receives, reason="cancelled")]
+            return done
+        taken_back = self._ask("rollback", operation.order, operation.receives, reason="cancelled")
+        return [*done, taken_back]
 
     def _come_late(self, asked):
         """A copy of something that has its answer. Where PostgreSQL is put back, only of what has

@@ -25,6 +25,7 @@ static void test_numbers(void **state)
 		{ 6, "paused", 409 },
 		{ 7, "code_invalid", 422 },
 		{ 8, "code_used", 409 },
+		{ 16, "code_expired", 409 },
 		{ 9, "rejected", 409 },
 		{ 20, "busy", 429 },
 		{ 21, "unavailable", 503 },
@@ -42,6 +43,7 @@ static void test_numbers(void **state)
 		{ 14, "voided", 409 },
 		{ 15, "budget_spent", 409 },
 		{ 17, "below_threshold", 409 },
+		{ 18, "amount_exceeded", 409 },
 	};
 
 	(void)state;
@@ -61,7 +63,7 @@ static void test_no_such_code(void **state)
 {
 	(void)state;
 	assert_int_equal(answer_from_code(-1), ANSWER_COUNT);
-	assert_int_equal(answer_from_code(16), ANSWER_COUNT);
+	assert_int_equal(answer_from_code(19), ANSWER_COUNT);
 	assert_int_equal(answer_from_code(45), ANSWER_COUNT);
 }
 

@@ -15,14 +15,14 @@ static struct request *request_make_traced(const char *user, const char *key, co
 					   const char *code)
 {
 	struct request *request = calloc(1, sizeof(*request) + strlen(key) + strlen(trace) +
-						    RECEIVE_CODE_MAX + 4);
+						    REQUEST_CODE_FOUND_MAX + 4);
 
 	user_id_parse(&request->user, user, strlen(user));
 	request->key_len = strlen(key);
 	request->trace_len = strlen(trace);
 	memcpy(request->text + 1, key, strlen(key)); /* behind the empty id and its NUL */
 	memcpy(request->text + request->key_len + 2, trace, strlen(trace));
-	request_code_set(request, code);
+	request_code_set(request, code, 0);
 	return request;
 }
 

@@ -149,7 +149,7 @@ static void expect_object(const char *query, const char *user, const char *wante
 
 	assert_null(http_query_fault(query));
 	assert_true(!user || user_id_parse(&id, user, strlen(user)) == 0);
-	text = http_query_object(query, user ? &id : NULL);
+	text = http_query_object(query, user ? "user" : NULL, user ? id.text : NULL);
 	assert_string_equal(text, wanted);
 	free(text);
 }
@@ -164,7 +164,7 @@ static void test_queries(void **state)
 	expect_object("user=43", "42", "{\"user\":\"42\",\"user\":\"43\"}");
 	assert_string_equal(http_query_fault("a=%41%x"), "%x");
 	assert_string_equal(http_query_fault("a=1%00x"), "%00x");
-	assert_null(http_query_object("=", NULL));
+	assert_null(http_query_object("=", NULL, NULL));
 }
 
 static int teardown(void **state)

@@ -104,6 +104,7 @@ static void test_coupons(void **state)
 
 static void test_claim(void **state)
 {
+	char code[RECEIVE_CODE_MAX + 1];
 	struct request *request =
 		parse(*state, "{\"op\":\"claim\",\"code\":\"7kq2m-9xh4-rtwp\",\"user\":\"42\"}");
 
@@ -112,16 +113,21 @@ static void test_claim(void **state)
 	assert_int_equal(request->code_len, 15);
 	assert_string_equal(request_key(request), "");
 	assert_int_equal(request->coupon, 0);
-	request_code_set(request, "9223372036854775807.9223372036854775807");
-	assert_string_equal(request_code(request), "9223372036854775807.9223372036854775807");
+	request_code_set(request, "9223372036854775807.9223372036854775807", 9007199254740991);
+	assert_string_equal(request_code(request),
+			    "9223372036854775807.9223372036854775807 9007199254740991");
+	assert_int_equal(request_code_found(request, code), 9007199254740991);
+	assert_string_equal(code, "9223372036854775807.9223372036854775807");
 	free(request);
 	request = parse_as(*state,
 			   "{\"id\":1,\"code\":\"c\",\"user\":42,\"key\":\"k\",\"ack\":\"issued\"}",
 			   OP_CLAIM);
 	assert_string_equal(request_key(request), "k");
 	assert_int_equal(request->ack, ACK_ISSUED);
-	request_code_set(request, "17.5");
+	request_code_set(request, "17.5", 0);
 	assert_string_equal(request_code(request), "17.5");
+	assert_int_equal(request_code_found(request, code), 0);
+	assert_string_equal(code, "17.5");
 	assert_string_equal(request_key(request), "k");
 	free(request);
 	assert_false(request_operations[OP_CLAIM].reads);
@@ -133,6 +139,10 @@ static void test_refused_claim(void **state)
 		{ "{\"op\":\"claim\"}", "code: is missing" },
 		{ "{\"op\":\"claim\",\"code\":\"x\"}", "user: is missing" },
 		{ "{\"op\":\"claim\",\"user\":\"1\"}", "code: is missing" },
+		{ "{\"op\":\"code\",\"user\":\"1\"}", "code: is missing" },
+		{ "{\"op\":\"code\",\"code\":\"x\"}", "user: is missing" },
+		{ "{\"op\":\"code\",\"code\":\"x\",\"user\":\"1\",\"key\":\"k\"}",
+		  "key: no such member of code" },
 		{ "{\"op\":\"claim\",\"user\":\"1\",\"code\":\"\"}",
 		  "code is \\\"\\\": must be a string of 1 to 128 bytes" },
 		{ "{\"op\":\"claim\",\"user\":\"1\",\"code\":5}", "code is 5: must be a string" },
@@ -474,7 +484,7 @@ static void test_traces(void **state)
 			"01\"}");
 	assert_string_equal(request_trace(request), PARENT "01");
 	assert_string_equal(request_code(request), "c");
-	request_code_set(request, "1.2");
+	request_code_set(request, "1.2", 0);
 	assert_string_equal(request_code(request), "1.2");
 	assert_string_equal(request_trace(request), PARENT "01");
 	free(request);

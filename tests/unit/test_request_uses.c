@@ -122,7 +122,12 @@ static void test_refused(void **state)
 		  "123456789\"" ORDER,
 		  "must be a string of 1 to 200" },
 		{ "{\"op\":\"rollback\",\"receive\":" ONE ",\"amount\":5" ORDER,
-		  "amount: no such member of rollback" },
+		  "currency: is missing: an amount needs a currency" },
+		{ "{\"op\":\"rollback\",\"receives\":[" ONE
+		  "],\"amount\":5,\"currency\":\"EUR\"" ORDER,
+		  "amount: is a part of the discount of one receive" },
+		{ "{\"op\":\"release\",\"receive\":" ONE ",\"amount\":5" ORDER,
+		  "amount: no such member of release" },
 		{ "{\"op\":\"release\",\"receive\":" ONE ",\"reason\":\"r\"" ORDER,
 		  "reason: no such member of release" },
 		{ "{\"op\":\"use\",\"receive\":" ONE ",\"key\":\"\"" ORDER, "key is" },
@@ -201,8 +206,12 @@ static void test_replies(void **state)
 	outcome = outcome_make(USE_NOT_USED);
 	reply_check(&outcome, 1, parse(*state, one), ANSWER_BAD_REQUEST,
 		    "{\"id\":7,\"code\":40,\"status\":\"bad_request\","
-		    "\"message\":\"op is \\\"rollback\\\": the order holds the receive but has not "
-		    "used it; use release to end a hold\"}");
+		    "\"message\":\"op is \\\"rollback\\\": the order has not used the receive; use "
+		    "release to end a hold\"}");
+	outcome = outcome_make(USE_AMOUNT_EXCEEDED);
+	reply_check(&outcome, 1, parse(*state, one), ANSWER_AMOUNT_EXCEEDED,
+		    "{\"id\":7,\"code\":18,\"status\":\"amount_exceeded\",\"receive\":" ONE
+		    ",\"message\":\"the amount is more than the use takes off\"}");
 	outcome = outcome_make(USE_AMOUNT_NEEDED);
 	reply_check(&outcome, 1, parse(*state, many), ANSWER_BAD_REQUEST,
 		    "{\"code\":40,\"status\":\"bad_request\",\"message\":\"amount: is missing: "

@@ -193,6 +193,8 @@ func call(ctx context.Context, client *couponmq.Client, o order) (map[string]any
 			Receive: m.Receive, Coupon: m.Coupon, User: m.User})
 	case "coupon":
 		answer, err = client.Coupon(ctx, couponmq.CouponRequest{Coupon: m.Coupon})
+	case "code":
+		answer, err = client.Code(ctx, couponmq.CodeRequest{Code: m.Code, User: m.User})
 	case "coupons":
 		coupons, err := client.Coupons(ctx, couponmq.CouponsRequest{
 			User: m.User, Usable: m.Usable, Cursor: m.Cursor})

@@ -28,9 +28,10 @@ const OPERATIONS = {
   hold: ["order", `amount ttl_s ${OF_ORDER}`],
   use: ["order", `amount ${OF_ORDER}`],
   release: ["order", OF_ORDER],
-  rollback: ["order", `reason ${OF_ORDER}`],
+  rollback: ["order", `amount reason ${OF_ORDER}`],
   status: ["", "receive coupon user"],
   coupon: ["coupon", ""],
+  code: ["code user", ""],
   coupons: ["user", "usable cursor"],
   offers: ["", "user within tag cursor"],
   quote: ["amount", "coupon user"],
@@ -60,7 +61,7 @@ export function membersOf(op, given) {
   return members;
 }
 
-const TIMES = new Set(["begin", "end", "received_at", "time", "until", "valid_from", "valid_to"]);
+const TIMES = new Set(["begin", "end", "code_end", "received_at", "time", "until", "valid_from", "valid_to"]);
 const AMOUNTS = new Set(["amount", "amount_off", "cap", "threshold"]);
 const OTHERS = new Set(["changes", "metadata"]); // what is in them is not ours
 

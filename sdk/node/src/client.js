@@ -60,6 +60,7 @@ export class Client {
   rollback = (members, options) => this.#run("rollback", members, options);
   status = (members, options) => this.#run("status", members, options);
   coupon = (members, options) => this.#run("coupon", members, options);
+  code = (members, options) => this.#run("code", members, options);
   couponsPage = (members, options) => this.#run("coupons", members, options);
   offersPage = (members = {}, options) => this.#run("offers", members, options);
   quote = (members, options) => this.#run("quote", members, options);

@@ -83,7 +83,7 @@ def use(
     order: str, receive: Receives = None, *, amount: Money | None = None, **named: Unpack[Named]
 ) -> Members:
     """Uses what the order holds, or what is free. amount: that of the order, before the
-    discount."""
+    discount; another one, with a new key, changes what was used."""
     return _of_order(named, order, receive, **_amount(amount))
 
 
@@ -93,10 +93,16 @@ def release(order: str, receive: Receives = None, **named: Unpack[Named]) -> Mem
 
 
 def rollback(
-    order: str, receive: Receives = None, *, reason: str | None = None, **named: Unpack[Named]
+    order: str,
+    receive: Receives = None,
+    *,
+    amount: Money | None = None,
+    reason: str | None = None,
+    **named: Unpack[Named],
 ) -> Members:
-    """Takes a use back: the order is cancelled after it has used the receive."""
-    return _of_order(named, order, receive, reason=reason)
+    """Takes a use back: the order is cancelled after it has used the receive. amount: only this
+    part of the discount, of one receive, which stays used."""
+    return _of_order(named, order, receive, **_amount(amount), reason=reason)
 
 
 def status(
@@ -113,6 +119,11 @@ def status(
 def coupon(coupon: Id, **limited: Unpack[Limited]) -> Members:
     """The terms of a coupon, and what is left."""
     return _members(Limited, limited, coupon=text("coupon", coupon))
+
+
+def code(code: str, user: Id, **limited: Unpack[Limited]) -> Members:
+    """What an exchange code would give to the user, who does not claim it."""
+    return _members(Limited, limited, code=text("code", code), user=text("user", user))
 
 
 def coupons(

@@ -61,6 +61,7 @@ class Methods(Core):
     rollback = Method(calls.rollback, values.OrderAnswer)
     status = Method(calls.status, values.StatusAnswer)
     coupon = Method(calls.coupon, values.CouponAnswer)
+    code = Method(calls.code, values.CodeAnswer)
     coupons_page = Method(calls.coupons, values.CouponsAnswer)
     offers_page = Method(calls.offers, values.OffersAnswer)
     quote = Method(calls.quote, values.QuoteAnswer)

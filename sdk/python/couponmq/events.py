@@ -70,7 +70,11 @@ class Released(_OfReceive):
 
 @dataclass(frozen=True)
 class RolledBack(Released):
-    """reason: that of the request."""
+    """reason: that of the request. amount: the part of the discount that was given back, of a use
+    that takes `amount_off` off from now on; None: all of it, and the receive is free."""
+
+    amount: Money | None = None
+    amount_off: Money | None = None
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Answer:
 class IssueAnswer(Answer):
     """What issue() and claim() return: `accepted`, `queued`, `issued`; `rejected`, which has a
     reason; `out_of_stock`, `limit_reached`, `not_started`, `ended`, `paused`, `not_found`,
-    `code_invalid`, `code_used`."""
+    `code_invalid`, `code_used`, `code_expired`."""
 
     receive: str | None = None
     slot: int | None = None
@@ -179,6 +179,20 @@ class CouponAnswer(Answer):
     discount: Discount | None = None
     metadata: dict[str, Any] | None = None
     partial: bool = False  # discount and metadata could not be read
+
+
+@dataclass(frozen=True)
+class CodeAnswer(CouponAnswer):
+    """`ok` with what the code would give, or `code_invalid`. `receive` and `slot`: the user has
+    claimed it."""
+
+    code_end: datetime | None = None  # if the code ends by itself
+    taken: int | None = None
+    left: int | None = None
+    claimable: bool | None = None
+    why: str | None = None  # what `claim` would answer, if it is not claimable
+    receive: str | None = None
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +236,7 @@ class OffersAnswer(Answer):
 @dataclass(frozen=True)
 class OrderAnswer(Answer):
     """`held`, `used`, `released`, `rolled_back`; or `held_by_other`, `already_used`, `expired`,
-    `not_valid_yet`, `voided`, `budget_spent`, `below_threshold`, `not_found`."""
+    `not_valid_yet`, `voided`, `budget_spent`, `below_threshold`, `amount_exceeded`, `not_found`."""
 
     receive: str | None = None
     until: datetime | None = None

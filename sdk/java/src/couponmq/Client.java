@@ -79,6 +79,11 @@ public final class Client implements AutoCloseable {
         return run("coupon", members("coupon", coupon), null, CouponAnswer.class);
     }
 
+    /** What an exchange code would give to the user, who does not claim it. */
+    public CodeAnswer code(String code, String user) {
+        return run("code", members("code", code, "user", user), null, CodeAnswer.class);
+    }
+
     /** The coupons of a user, newest first; further pages are read when they are needed. */
     public Stream<CouponsAnswer.UserCoupon> coupons(String user) { return coupons(user, false); }
 

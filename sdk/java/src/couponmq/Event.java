@@ -51,10 +51,16 @@ public record Event(
             String coupon, String user, String receive, String order, String reason)
             implements Data {}
 
-    /** The order has rolled back its use; reason: that of the request. */
+    /**
+     * The order has rolled back its use, or a part of the discount.
+     *
+     * @param reason that of the request
+     * @param amount the part that was given back; null: all of it, and the receive is free
+     * @param amountOff what the use takes off from now on
+     */
     public record RolledBack(
-            String coupon, String user, String receive, String order, String reason)
-            implements Data {}
+            String coupon, String user, String receive, String order, String reason, Money amount,
+            Money amountOff) implements Data {}
 
     /**
      * The terms or the state of a campaign have changed.

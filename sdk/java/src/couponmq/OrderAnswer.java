@@ -7,7 +7,8 @@ import java.util.Map;
 /**
  * The answer to what an order does: {@code held}, {@code used}, {@code released}, {@code
  * rolled_back}; or {@code held_by_other}, {@code already_used}, {@code expired}, {@code
- * not_valid_yet}, {@code voided}, {@code budget_spent}, {@code below_threshold}, {@code not_found}.
+ * not_valid_yet}, {@code voided}, {@code budget_spent}, {@code below_threshold}, {@code
+ * amount_exceeded}, {@code not_found}.
  *
  * @param until the end of the hold
  * @param amountOff what the terms take off
