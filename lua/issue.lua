@@ -39,8 +39,9 @@
 --   n > 0                  accepted into slot n; its index counts the accepted ones from 0
 --   n < 0                  refused with code -n: 2 out_of_stock, 3 ended, 4 limit_reached,
 --                          5 not_started, 6 paused, 7 code_invalid (it is revoked), 8 code_used,
---                          16 code_expired (its own end is past), 20 busy (unsettled_max is reached), 44 key_reused (the user's key
---                          is known with another code, or with or without one)
+--                          16 code_expired (its own end is past), 20 busy (unsettled_max is
+--                          reached), 44 key_reused (the user's key is known with another code, or
+--                          with or without one)
 --   'SLOT:BATCH:INDEX'     the user's key is known, or the user has claimed the code: the receive
 --                          that was accepted with it
 -- These come before every refusal, and of several refusals the first of this order is returned:
@@ -80,8 +81,8 @@ local run_id = run_id_held(1, now)
 
 -- Checks the arguments of a part. Returns the command that reads its users, that for its codes
 -- (nil: it has none), whether a request has a key or a code, whether a user must be escaped in
--- JSON, whether a code is a word, and by request the ends of codes (nil: none has one). The checks are inline, where other scripts call functions of
--- the prelude: this script runs for every request.
+-- JSON, whether a code is a word, and by request the ends of codes (nil: none). The checks are
+-- inline, where other scripts call functions of the prelude: this script runs for every request.
 local function arguments_read(place, from, count, has_keys, has_codes, has_traces)
 	local coupon, batch = argv[from], argv[from + 1]
 	local generation, seq = argv[from + 2], argv[from + 3]

@@ -18,9 +18,9 @@ SELECT change_note(false) AS change
 -- code_import: Stores codes that others made. Those that exist are left out; returns how many were
 -- not. In the order of their texts, so that two that do this at once cannot deadlock.
 -- $1 set, $2 coupon, $3 serials, $4 texts, $5 spellings ('': the text), $6 metadata ('': none),
--- $7 states, $8 users of used codes ('': not known), $9 when they were used, in ms since the epoch (0: not known),
--- $10 who alone may claim them ('': as the set says), $11 until when, in ms since the epoch (0: as
--- the set says): arrays of one length from $3 on
+-- $7 states, $8 users of used codes ('': not known), $9 when they were used (0: not known), $10 who
+-- alone may claim them ('': as the set says), $11 until when (0: as the set says): arrays of one
+-- length from $3 on; times in ms since the epoch
 WITH added AS (
 	INSERT INTO code (set_id, serial, coupon_id, text, spelling, metadata, state, user_id,
 		used_at, for_user, valid_to, revoked_at, revoked_by, revocation_num)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import redis
 
-from codes import Claim, column, user_new
+from codes import Claim, Codes, column, user_new
 from process import no_descriptors
 from relay import Relay, port_of
 from sent import script_sent

@@ -61,7 +61,9 @@ export function membersOf(op, given) {
   return members;
 }
 
-const TIMES = new Set(["begin", "end", "code_end", "received_at", "time", "until", "valid_from", "valid_to"]);
+const TIMES = new Set(
+  "begin end code_end received_at time until valid_from valid_to".split(" ")
+);
 const AMOUNTS = new Set(["amount", "amount_off", "cap", "threshold"]);
 const OTHERS = new Set(["changes", "metadata"]); // what is in them is not ours
 
