@@ -18,6 +18,8 @@ ROUTE(PUT, "/campaigns/{coupon}/stock", CAMPAIGN, "stock", "setStock", .flags = 
 ROUTE(GET, "/campaigns/{coupon}/check", MONITOR, "check", "checkCampaign", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/campaigns/{coupon}/history", MONITOR, "history", "getCampaignHistory",
       .list = "history")
+ROUTE(GET, "/campaigns/{coupon}/report", MONITOR, "report", "getCampaignReport", .list = "days")
+ROUTE(GET, "/report", MONITOR, "report", "getReport", .list = "days", .option = "all")
 ROUTE(GET, "/campaigns/{coupon}/curve", MONITOR, "show --curve", "getCampaignCurve",
       .list = "curve")
 ROUTE(GET, "/campaigns/{coupon}/recent", MONITOR, "show --recent", "listRecentReceives",

@@ -328,6 +328,7 @@ class Campaign {
                 ["Events", shown.events ? "are sent" : "are not sent"],
                 ["Tags", shown.tags.join(", ") || null],
                 ["Offers", shown.hidden ? "leave it out" : "have it"],
+                ["Report", h("a", { href: `#/report?coupon=${this.coupon}` }, "by day")],
             ]),
         );
     }

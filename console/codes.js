@@ -12,7 +12,7 @@ function field(name, label, hint, input = h("input", { name, autocomplete: "off"
     return [input, h("label", {}, h("span", {}, label), input, h("span", { class: "hint" }, hint))];
 }
 
-// Whose the codes are, and until when: the fields, and the members of a request.
+// The fields that say for whom codes are, and until when; and the members of a request.
 function code_terms() {
     const [user, user_label] = field("user", "User", "who alone may claim; empty: anybody");
     const [end, end_label] = field(

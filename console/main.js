@@ -13,6 +13,7 @@ import { manual_page } from "./manual.js";
 import { now_page } from "./now.js";
 import { operations_page } from "./operations.js";
 import { find_page } from "./receive.js";
+import { report_page } from "./report.js";
 import { webhooks_page } from "./webhooks.js";
 
 const main = document.getElementById("main");
@@ -30,6 +31,7 @@ const ROUTES = [
     [/^\/campaigns$/, "Campaigns", campaigns_page],
     [/^\/campaigns\/([^/]+)$/, "Campaign", campaign_page],
     [/^\/find$/, "Find coupons", find_page],
+    [/^\/report$/, "Report", report_page],
     [/^\/budgets$/, "Budgets", budgets_page],
     [/^\/dead$/, "Dead letters", dead_page],
     [/^\/webhooks$/, "Webhooks", webhooks_page],

@@ -13,7 +13,7 @@
 const struct command_group ctl_groups[] = {
 	{ "Campaigns", COMMANDS(&create_command, &edit_command, &publish_command, &pause_command,
 				&resume_command, &close_command, &stock_command, &list_command,
-				&show_command, &check_command, &history_command) },
+				&show_command, &report_command, &check_command, &history_command) },
 	{ "Receives", COMMANDS(&issue_command, &status_command, &trace_command, &receive_command,
 			       &void_command, &distribute_command, &export_command) },
 	{ "Codes, budgets, keys and webhooks",

@@ -64,7 +64,7 @@ extern const struct command migrate_command, create_command, publish_command, pa
 	resume_command, close_command, stock_command, edit_command, history_command, check_command,
 	void_command, show_command, list_command, issue_command, status_command, trace_command,
 	audit_command, rebuild_command, recover_command, dead_command, queue_command, lock_command,
-	distribute_command, export_command, codes_command, codes_generate_command,
+	distribute_command, export_command, report_command, codes_command, codes_generate_command,
 	codes_word_command, codes_import_command, codes_revoke_command, codes_export_command,
 	webhook_command, installation_command, key_command, budget_command, receive_command,
 	setup_command, doctor_command, approval_command;

@@ -57,7 +57,7 @@ struct use {
 	char key[RECEIVE_KEY_MAX + 1]; /* of the operation: a copy of it does nothing */
 	char by[USE_BY_MAX + 1];       /* empty: it is not known */
 	int64_t ttl_s;                 /* USE_HOLD: 1 to USE_TTL_MAX_S; else 0 */
-	/* Of the order; USE_ROLLBACK: the part of the discount. -1: not given, nor a currency. */
+	/* USE_ROLLBACK: a part of the discount; else the order's. -1: none, and no currency. */
 	int64_t amount;
 	char currency[CURRENCY_LEN + 1];
 	char reason[USE_REASON_MAX + 1]; /* empty: none */

@@ -34,7 +34,7 @@ struct db *stored_lock(const struct ctl *ctl);
  */
 int stored_wait(const struct ctl *ctl);
 
-/* Who alone may claim the codes of a set, and until when. */
+/* The user who alone may claim the codes of a set, and until when. */
 struct code_terms {
 	const char *user;     /* NULL: anybody */
 	int64_t end_ms;       /* 0: as long as the campaign */

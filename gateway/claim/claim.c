@@ -40,7 +40,7 @@ enum code_kind {
 	CODE_NONE
 };
 
-/* Of a set whose codes one user alone may claim, or that end before their campaign. */
+/* A set whose codes one user alone may claim, or that end before their campaign. */
 struct catalogue_terms {
 	int64_t set;
 	char user[USER_ID_SIZE]; /* "": anybody */

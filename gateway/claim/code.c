@@ -59,7 +59,7 @@ static void on_slots(void *context, const redisReply *reply)
 	part_end(query);
 }
 
-/* Of the code, of its set, and whether any set is revoked. */
+/* The fields of the code, of its set, and of all sets. */
 static void on_owner(void *context, const redisReply *reply)
 {
 	struct query *query = context;

@@ -239,8 +239,9 @@ SELECT id::text AS coupon,
 	issued_num AS "postgresql.issued",
 	(SELECT count(*) FROM receive_rejected AS t WHERE t.coupon_id = coupon.id)
 		AS "postgresql.rejected",
-	(SELECT jsonb_object_agg(r.answer, r.num ORDER BY r.num DESC) FROM coupon_refusal AS r
-		WHERE r.coupon_id = coupon.id) AS refused,
+	(SELECT jsonb_object_agg(r.answer, r.num ORDER BY r.num DESC)
+		FROM (SELECT answer, sum(num)::bigint AS num FROM coupon_refusal
+			WHERE coupon_id = coupon.id GROUP BY answer) AS r) AS refused,
 	generation AS "postgresql.generation", seq_seen AS "postgresql.seq",
 	settled_num AS "postgresql.settled",
 	seq_seen - settled_num
@@ -325,14 +326,26 @@ FROM coupon_void
 WHERE coupon_id = $1::bigint AND starts_with(key, $2::text)
 
 -- export_rows: All user coupons of a coupon for couponctl export, but for voided ones, and which
--- order has each; unordered. Read once, through a cursor.
+-- order has each, since when, and what it takes off; unordered. `code` is SET.SERIAL, or SET of a
+-- word; `code_text`: the text of codes that others made, and of words. Read once, through a cursor.
 -- $1 coupon
-SELECT u.user_id, u.slot, u.batch, u.idx, u.key,
+SELECT u.user_id, u.slot, u.batch, u.idx, u.key, u.code,
+	(SELECT coalesce(c.spelling, c.text) FROM code AS c
+		WHERE c.set_id = split_part(u.code, '.', 1)::bigint
+			AND c.serial = ('0' || split_part(u.code, '.', 2))::bigint)
+		AS code_text,
 	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at,
 	to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_from,
 	to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS valid_to,
 	s.state AS use, s.order_id AS use_order,
-	to_char(s.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS use_until
+	to_char(s.until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS use_until,
+	to_char((SELECT o.at FROM use_operation AS o
+			WHERE o.coupon_id = s.coupon_id AND o.batch = s.batch AND o.idx = s.idx
+				AND o.to_state = s.state AND o.from_state <> s.state
+			ORDER BY o.num DESC LIMIT 1) AT TIME ZONE 'UTC',
+		'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS use_at,
+	s.amount_off, CASE WHEN s.amount_off IS NOT NULL THEN
+		(SELECT c.currency FROM coupon AS c WHERE c.id = u.coupon_id) END AS currency
 FROM user_coupon AS u
 	LEFT JOIN receive_use AS s ON s.coupon_id = u.coupon_id AND s.batch = u.batch
 		AND s.idx = u.idx AND s.state <> 'free' AND (s.until <= now()) IS NOT TRUE

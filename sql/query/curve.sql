@@ -71,10 +71,10 @@ LIMIT $3::bigint
 
 -- refusal_add: Adds refusals to those that are counted. Nobody waits for it, as above.
 -- $1 coupons, $2 statuses of answers, $3 numbers: arrays of one length, $4 the keeper's fence
-INSERT INTO coupon_refusal AS r (coupon_id, answer, num)
-SELECT a.coupon_id, a.answer, a.num
+INSERT INTO coupon_refusal AS r (coupon_id, day, answer, num)
+SELECT a.coupon_id, (now() AT TIME ZONE c.zone)::date, a.answer, a.num
 FROM keeper AS k, unnest($1::bigint[], $2::text[], $3::bigint[]) AS a (coupon_id, answer, num)
 	JOIN coupon AS c ON c.id = a.coupon_id
 WHERE k.fence = $4::bigint AND set_config('synchronous_commit', 'off', true) = 'off'
 ORDER BY a.coupon_id, a.answer
-ON CONFLICT (coupon_id, answer) DO UPDATE SET num = r.num + excluded.num
+ON CONFLICT (coupon_id, day, answer) DO UPDATE SET num = r.num + excluded.num

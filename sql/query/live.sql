@@ -9,8 +9,9 @@ SELECT id::text AS coupon, name,
 	to_char(end_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS end,
 	to_char(outcome_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS outcome_at,
 	generation, seq_seen AS seq,
-	(SELECT jsonb_object_agg(r.answer, r.num ORDER BY r.num DESC) FROM coupon_refusal AS r
-		WHERE r.coupon_id = coupon.id) AS refused,
+	(SELECT jsonb_object_agg(r.answer, r.num ORDER BY r.num DESC)
+		FROM (SELECT answer, sum(num)::bigint AS num FROM coupon_refusal
+			WHERE coupon_id = coupon.id GROUP BY answer) AS r) AS refused,
 	seq_seen - settled_num
 		+ (SELECT coalesce(sum(greatest(g.seq_seen - g.settled_num, 0)), 0)::bigint
 			FROM coupon_generation AS g WHERE g.coupon_id = coupon.id) AS in_flight

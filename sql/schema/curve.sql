@@ -19,11 +19,12 @@ CREATE TABLE coupon_curve (
 -- For the removal. The rows lie in the order of their times.
 CREATE INDEX coupon_curve_at ON coupon_curve USING brin (at) WITH (pages_per_range = 32);
 
--- How many requests gateways have refused, by the status of the answer. Counts may be missing: what
--- a process had not handed on when it ended.
+-- How many requests gateways have refused, by the day of the campaign's time zone and the status of
+-- the answer. Counts may be missing: what a process had not handed on when it ended.
 CREATE TABLE coupon_refusal (
 	coupon_id bigint NOT NULL,
+	day       date NOT NULL,
 	answer    text NOT NULL CHECK (length(answer) <= 32),
 	num       bigint NOT NULL,
-	PRIMARY KEY (coupon_id, answer)
+	PRIMARY KEY (coupon_id, day, answer)
 ) WITH (fillfactor = 50); -- while requests are refused, rows are changed every second

@@ -44,7 +44,7 @@ CREATE TABLE use_operation (
 	from_state text CHECK (from_state IN ('free', 'held', 'used')), -- NULL: no such receive
 	to_state   text CHECK (to_state IN ('free', 'held', 'used')),   -- NULL: it did not change
 	until      timestamptz,
-	-- Of the order; of a rollback what it gives back of the discount, NULL: all of it.
+	-- The amount of the order; of a rollback what it gives back of the discount, NULL: all.
 	amount     bigint CHECK (amount >= 0),
 	currency   text CHECK (currency ~ '^[A-Z]{3}$'),
 	amount_off bigint CHECK (amount_off >= 0), -- the discount, as it is then

@@ -213,7 +213,7 @@ def test_protocol_has_every_answer():
     wanted = [(code, status, http, meaning) for _, code, status, http, meaning in answers()]
     rows = table_rows("docs/reference/errors.md")
     documented = {row[0]: row for row in rows if len(row) == 4 and row[0].isdigit()}
-    assert sorted(documented, key=int) == [code for code, *_ in wanted]
+    assert list(documented) == sorted((code for code, *_ in wanted), key=int)
     page = text("docs/reference/errors.md")
     lacking = [
         code for code, *_ in wanted if not re.search(rf"^(?:- )?\*\*{code}\*\* `", page, re.M)
