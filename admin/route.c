@@ -137,6 +137,10 @@ int route_has_member(const struct route *route, const struct command *command,
 		return 0;
 	if (route->option && strcmp(route->option, option->name) == 0)
 		return 0;
+	/* Instead of the campaign in the path. */
+	if (command->argument && strcmp(command->argument, "[ID]") == 0 &&
+	    strcmp(option->name, "all") == 0)
+		return 0;
 	/* The path of "void --coupon C --user U" has either the argument or both options. */
 	if (command->argument && option_find(command, "coupon", 6) &&
 	    (strcmp(option->name, "coupon") == 0 || strcmp(option->name, "user") == 0) &&

@@ -62,7 +62,11 @@ const DONE = {
 
 const DONE_ALREADY = ["used", "released", "rolled_back"];
 
-function did({ action, to, result }) {
+function did({ action, from, to, result, amount, currency }) {
+    if (from === "used" && to === "used")
+        return action === "use"
+            ? "used it with another amount"
+            : `gave ${money(amount, currency)} of the discount back`;
     if (to) return DONE[action];
     if (DONE_ALREADY.includes(result)) return `asked to ${action} it, which had been done already`;
     if (result === "kept") return `did not ${action} it, because another receive was refused`;

@@ -493,6 +493,34 @@ def test_the_history_is_searched(stack, signed_in):
 
 
 @pytest.mark.whole
+def test_a_report(stack, signed_in):
+    """From the page of a campaign to its days, and to those of all campaigns."""
+    browser, name = signed_in, f"Report {os.urandom(4).hex()}"
+    coupon = stack.coupon_make(2, name=name, amount_off="5.00", currency="EUR")
+    with stack.client() as client:
+        receives = [client.issue(coupon, user, ack="issued")["receive"] for user in "ab"]
+        assert client.issue(coupon, "c")["status"] == "out_of_stock"
+        order = {"receive": receives[0], "order": "o", "currency": "EUR"}
+        assert client.call("use", amount=9900, **order)["code"] == 0
+        assert client.call("rollback", amount=120, **order)["code"] == 0
+    wait_until(lambda: "out_of_stock" in stack.ctl("report", coupon, "--json"))
+    browser.open(f"/campaigns/{coupon}")
+    browser.follow("by day")
+    browser.sees(
+        "What became of campaigns, by day", name, "out of stock: 1", "5.00 EUR", "1.20 EUR"
+    )
+    browser.open(f"/report?coupon={coupon}&to=2026-01-01")
+    browser.sees("Nothing happened.")
+    browser.open("/report?coupon=x")
+    browser.sees('"x" is not a campaign id')
+    browser.open("/report?coupon=999999999")
+    browser.sees("999999999")
+    browser.follow("Show all")
+    browser.sees(name)
+    browser.open(f"/find?receive={receives[0]}")
+    browser.sees("Order o gave 1.20 EUR of the discount back, 3.80 EUR off")
+
+
 def test_budgets_and_orders(stack, signed_in):
     """A budget from its beginning to its end, and the receives that take from it."""
     browser, budget = signed_in, f"spring-{os.urandom(4).hex()}"

@@ -18,6 +18,7 @@ PAGES = {
     "/find?coupon={coupon}&user={user}": "Redis accepted it",
     "/find?code=NOON{coupon}": "Campaign {coupon}",
     "/budgets": "b-{coupon}",
+    "/report?coupon={coupon}": "By code",
     "/dead": "1 dead letter,",
     "/webhooks": "https://hooks.example/",
     "/operations": "PostgreSQL",
@@ -64,6 +65,7 @@ def test_the_words_of_campaigns(stack, signed_in):
         (f"/campaigns/{coupon}", "Latest requests"),
         ("/find", "Find the user's coupons"),
         ("/budgets", "The total discount"),
+        (f"/report?coupon={coupon}", "Rolled back"),
         ("/keys", "every campaign"),
     ):
         signed_in.open(page)

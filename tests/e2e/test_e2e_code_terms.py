@@ -144,7 +144,7 @@ def test_the_end_of_a_code_is_redis_clock_against_the_claim(stack, claim, tmp_pa
         assert call(client, "claim", kept, user)["status"] == "code_used", "before its end"
         assert client.issue(coupon, user_new())["code"] == 0, "nobody else is refused"
     shown = functools.partial(stack.ctl, "show", coupon, "--json")
-    wait_until(lambda: json.loads(shown())["refused"].get("code_expired") == 3)
+    wait_until(lambda: (json.loads(shown())["refused"] or {}).get("code_expired") == 3)
 
 
 def test_times_of_a_file_are_of_the_campaigns_zone(stack, claim, tmp_path):

@@ -3,6 +3,7 @@ with a body of its schema, and the gateway accepts exactly those requests that t
 
 import http.client
 import json
+import random
 import types
 import urllib.parse
 
@@ -12,6 +13,7 @@ import requests
 from openapi import (
     DOCUMENT,
     FILE,
+    OF_CODE,
     OF_USER,
     WHOLE,
     answer_check,
@@ -108,7 +110,10 @@ def test_a_path_takes_the_methods_of_the_file(stack, session, path):
 
 @pytest.mark.parametrize("path", WHOLE["paths"])
 def test_paths_beside_those_of_the_file(stack, session, path):
-    for other in (path + "/", path.upper(), path + "x", path[:-1], "/v2" + path, "/v1" + path):
+    beside = [path + "/", path.upper(), "/v2" + path, "/v1" + path]
+    if path != OF_CODE:  # whose end is any text
+        beside += [path + "x", path[:-1]]
+    for other in beside:
         if other not in WHOLE["paths"]:
             for method in ("GET", "HEAD", "POST"):
                 assert (
@@ -393,6 +398,8 @@ def test_a_key_in_the_header_and_in_the_body(api, coupon, path):
 def test_head_is_get_without_the_body(api, coupon, path, method):
     for example in examples_of(body_schema(operation_of(path, "POST")), coupon):
         query = query_of(example)
+        if path == "/v1/code":  # after some wrong codes of a user the answer is another
+            query["user"] = f"head-{random.randrange(10**12)}"
         head = api(path, "HEAD", params=query)
         assert head.status_code == api(path, method, params=query).status_code
         assert int(head.headers["Content-Length"]) > 0

@@ -14,6 +14,8 @@ USE_CONCURRENT = "tests/sql/test_sql_use_concurrent.py::"
 WEBHOOK = "tests/sql/test_sql_webhook.py::"
 KEYS = "tests/sql/test_sql_keys.py::"
 
+REPORT = "tests/e2e/test_e2e_report.py::"
+
 MUTANTS = [
     mutant(
         "P1",
@@ -552,6 +554,30 @@ MUTANTS = [
         "ON f.coupon = a.coupon AND f.user_id = a.user_id\n",
         "ON f.coupon = a.coupon\n",
         USE + "test_a_receive_of_another_user",
+    ),
+    mutant(
+        "report",
+        "the day of a campaign's time zone",
+        "sql/query/report.sql",
+        "(h.at AT TIME ZONE c.zone)::date AS day",
+        "(h.at AT TIME ZONE 'UTC')::date AS day",
+        REPORT + "test_days_are_of_the_campaigns_zone",
+    ),
+    mutant(
+        "report",
+        "what an order had used before, in the discount",
+        "sql/query/report.sql",
+        "- CASE WHEN o.from_state = 'used' THEN coalesce(lag(o.amount_off)",
+        "- CASE WHEN false THEN coalesce(lag(o.amount_off)",
+        REPORT + "test_what_happened_today",
+    ),
+    mutant(
+        "report",
+        "receives that were voided, among the issued",
+        "sql/query/report.sql",
+        "WHERE reason = 'voided' AND (",
+        "WHERE false AND (",
+        REPORT + "test_what_happened_today",
     ),
     mutant(
         "P14",
