@@ -355,11 +355,6 @@ void claim_answered(const struct request *request, enum answer answer)
 	attempts_wrong(request, clock_monotonic_us());
 }
 
-static void wait(struct claim *claim, struct request *request)
-{
-	fair_queue_submit(claim->waiting, request);
-}
-
 static void fail_by_lookup(struct request *request)
 {
 	request_fail(request, ANSWER_UNAVAILABLE,
@@ -527,7 +522,7 @@ static void waiting_send(struct claim *claim)
 		waiting_take(claim, &again, &tries);
 	while ((request = STAILQ_FIRST(&again))) {
 		STAILQ_REMOVE_HEAD(&again, next);
-		wait(claim, request);
+		fair_queue_submit(claim->waiting, request);
 	}
 	if (claim->asked_n == 0)
 		return;
@@ -583,7 +578,7 @@ void claim_flush(struct claim *claim)
 		if (attempt.verdict == ATTEMPT_HELD)
 			hold_back(request, attempt.wait_ms);
 		else if (attempt.verdict == ATTEMPT_WAITS || mine.kind == CODE_MAYBE)
-			wait(claim, request);
+			fair_queue_submit(claim->waiting, request);
 		else if (mine.kind == CODE_NONE)
 			refuse(request, attempt.ticket);
 		else

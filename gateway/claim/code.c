@@ -87,12 +87,8 @@ static void on_state(void *context, const redisReply *reply)
 static void on_discount(void *context, const cJSON *members)
 {
 	struct query *query = context;
-	const cJSON *member;
 
-	cJSON_ArrayForEach(member, members)
-		cJSON_AddItemToObject(query->object, member->string, cJSON_Duplicate(member, 1));
-	if (!members)
-		check(cJSON_AddTrueToObject(query->object, "partial"));
+	discount_members_add(query->object, members);
 	request_answer_object(query->request, ANSWER_OK, NULL, query->object);
 	free(query);
 }
@@ -100,11 +96,9 @@ static void on_discount(void *context, const cJSON *members)
 static void on_row(void *context, const PGresult *rows)
 {
 	struct query *query = context;
-	int is_published;
-	enum answer answer = coupon_row_answer(rows, query->request->coupon, &is_published);
 
-	query_fail(query, answer,
-		   is_published ? "the coupon is published but not yet loaded into Redis" : NULL);
+	coupon_row_refuse(query->request, rows);
+	free(query);
 }
 
 static void part_end(struct query *query)

@@ -124,6 +124,16 @@ static void on_discount_row(void *context, const PGresult *rows)
 	discount->is_asked = 0; /* from here on it may be forgotten */
 }
 
+void discount_members_add(cJSON *reply, const cJSON *members)
+{
+	const cJSON *member;
+
+	cJSON_ArrayForEach(member, members)
+		cJSON_AddItemToObject(reply, member->string, cJSON_Duplicate(member, 1));
+	if (!members)
+		check(cJSON_AddTrueToObject(reply, "partial"));
+}
+
 void discounts_ask(struct discounts *discounts, int64_t coupon, struct discount_asker *asker)
 {
 	struct discount *discount;

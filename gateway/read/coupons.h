@@ -38,6 +38,9 @@ struct discount_asker {
  */
 void discounts_ask(struct discounts *discounts, int64_t coupon, struct discount_asker *asker);
 
+/* Adds them to a reply; NULL: that they are not known. */
+void discount_members_add(cJSON *reply, const cJSON *members);
+
 /* The receive of a row with the columns batch and idx. */
 void row_receive(const PGresult *rows, int row, int64_t coupon, const struct user_id *user,
 		 struct receive *receive);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOT_LOADED_TEXT "the coupon is published but not yet loaded into Redis"
+
 /* One request between its steps. */
 struct query {
 	const struct status_parts *parts;
@@ -312,14 +314,21 @@ enum answer coupon_row_answer(const PGresult *rows, int64_t coupon, int *is_publ
 	return *is_published ? ANSWER_UNAVAILABLE : ANSWER_PAUSED;
 }
 
+void coupon_row_refuse(struct request *request, const PGresult *rows)
+{
+	int is_published;
+	enum answer answer = coupon_row_answer(rows, request->coupon, &is_published);
+
+	request_fail(request, answer, is_published ? NOT_LOADED_TEXT : NULL);
+}
+
 static void on_coupon_row(void *context, const PGresult *rows)
 {
 	struct query *query = context;
-	int is_published;
-	enum answer answer = coupon_row_answer(rows, query->request->coupon, &is_published);
 
-	query_fail(query, answer,
-		   is_published ? "the coupon is published but not yet loaded into Redis" : NULL);
+	coupon_row_refuse(query->request, rows);
+	free(query->records);
+	free(query);
 }
 
 /* What Redis has, in the order in which coupon_state.lua returns it. */
@@ -333,12 +342,8 @@ static int64_t field_number(const redisReply *reply, enum field field)
 static void on_discount(void *context, const cJSON *members)
 {
 	struct query *query = context;
-	const cJSON *member;
 
-	cJSON_ArrayForEach(member, members)
-		cJSON_AddItemToObject(query->object, member->string, cJSON_Duplicate(member, 1));
-	if (!members)
-		check(cJSON_AddTrueToObject(query->object, "partial"));
+	discount_members_add(query->object, members);
 	query_answer(query, ANSWER_OK, NULL, query->object);
 }
 
@@ -361,7 +366,7 @@ void coupon_state_read(const redisReply *reply, struct redis_link *link, struct 
 	for (size_t i = 0; i < FIELDS_N; i++) {
 		if (!reply->element[i]->str) {
 			state->is_missing = 1;
-			state->why = "the coupon is published but not yet loaded into Redis";
+			state->why = NOT_LOADED_TEXT;
 			return;
 		}
 	}

@@ -57,3 +57,5 @@ const char *coupon_refusal(const char *state, int64_t stock, int64_t limit, int 
  * waits for the keeper.
  */
 enum answer coupon_row_answer(const PGresult *rows, int64_t coupon, int *is_published);
+/* Answers a request about such a coupon, and takes it. */
+void coupon_row_refuse(struct request *request, const PGresult *rows);

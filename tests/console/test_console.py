@@ -290,7 +290,8 @@ def test_what_forms_say(stack, signed_in):
     offered = "return [...document.querySelectorAll('#budgets option')].map((one) => one.value)"
     wait_until(lambda: name in signed_in.run(offered))
     zone = signed_in.run("return Intl.DateTimeFormat().resolvedOptions().timeZone")
-    assert f"{zone}; empty: at once" in signed_in.text()
+    chosen = signed_in.run("return document.querySelector('dialog [name=zone]').value")
+    assert chosen == zone and "empty: at once" in signed_in.text()
     signed_in.fill("Limit per user", "0")
     signed_in.press("Create draft")
     wait_until(lambda: (signed_in.run(at_field) or "").startswith("Limit per user"))

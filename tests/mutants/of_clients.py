@@ -88,7 +88,7 @@ MUTANTS = [
         PYTHON + "wire.py",
         "name != request_id or bool(behind))",
         "name != request_id)",
-        SUITE + "test_connections[threads]",
+        "tests/sdk/test_python.py::test_bytes_behind_a_reply_end_the_connection",
     ),
     mutant(
         "clients",

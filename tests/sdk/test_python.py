@@ -231,6 +231,17 @@ def test_only_a_request_that_was_not_parsed_is_answered_without_its_id(code):
     assert (reply.code, reply.is_last) == (code, True)
 
 
+def test_bytes_behind_a_reply_end_the_connection():
+    """They are of no request, and must not be read as the reply to the next one."""
+    text = json.dumps({"id": "mine-1", "code": 0, "status": "ok"}).encode()
+    whole = head_of(text) + text
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
+    for data in (whole, head_of(b"", Transfer_Encoding="chunked") + chunks):
+        for behind, is_last in ((b"", False), (b"H", True), (whole, True)):
+            reply = reply_read(data + behind, "mine-1")
+            assert (reply.code, reply.is_last) == (0, is_last)
+
+
 def test_a_proxys_reply_needs_no_id():
     for body in (b"<html>", b"[]", b'{"id":"other","code":502}', b"[" * 100000, b"9" * 5000):
         reply = reply_of(head_of(body, 502) + body)
