@@ -18,7 +18,7 @@ const RECENT = 100;
 const SAVED_MOST = 15000; // coupons in a file: an answer of the API has at most 4 MiB
 const SAVED = [
     ...["user", "receive", "slot", "received_at", "valid_from", "valid_to"],
-    ...["key", "use", "use_order", "use_until"],
+    ...["key", "code", "use", "use_order", "use_at", "use_until", "amount_off", "currency"],
 ];
 const JOB_MS = 500;
 const RELOAD_MS = 60000; // for what the stream does not send

@@ -299,9 +299,9 @@ def use(pg_owner):
         coupon, user, *_ = receive.split(".")
         return pg_owner.execute(
             "SELECT result FROM use(ARRAY[%s], ARRAY['a'], ARRAY[gen_random_uuid()::text],"
-            " '{\"\"}', '{900}', '{2000}', '{\"\"}', '{\"\"}', '{1}', ARRAY[%s::bigint],"
-            " ARRAY[%s], '{NULL}', '{NULL}', '{}')",
-            (action, coupon, user),
+            " '{\"\"}', '{900}', ARRAY[%s::bigint], '{\"\"}', '{\"\"}', '{1}',"
+            " ARRAY[%s::bigint], ARRAY[%s], '{NULL}', '{NULL}', '{}')",
+            (action, 2000 if action in ("hold", "use") else None, coupon, user),
         ).fetchone()[0]
 
     return one

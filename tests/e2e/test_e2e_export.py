@@ -13,7 +13,7 @@ from stack import wait_until
 from ulid import ulid_of
 from user_ids import HOSTILE
 
-USE = ["use", "use_order", "use_until"]
+USE = ["code", "use", "use_order", "use_at", "use_until", "amount_off", "currency"]
 COLUMNS = ["user", "receive", "slot", "received_at", "valid_from", "valid_to", "key", *USE]
 
 

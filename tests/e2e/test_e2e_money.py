@@ -26,7 +26,7 @@ OPTIONS = {
     *itertools.product(("create", "edit"), TERMS),
     ("budget create", "amount"),
     ("budget edit", "amount"),
-    *((f"receive {action}", "amount") for action in ORDERS),
+    *((f"receive {action}", "amount") for action in (*ORDERS, "rollback")),
 }
 
 
@@ -180,7 +180,10 @@ def test_what_is_no_amount_is_refused(stack, api, gateway, currency, text):
         "edit": (coupon, "--version", seen, "--currency", currency),
         "budget create": ("other", "--currency", currency),
         "budget edit": (budget,),
-        **{f"receive {action}": (receive, "--currency", currency) for action in ORDERS},
+        **{
+            f"receive {action}": (receive, "--currency", currency)
+            for action in (*ORDERS, "rollback")
+        },
     }
     for command, member in OPTIONS:
         extra = options_of(TERMS.get(member, {}))
