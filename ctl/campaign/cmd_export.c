@@ -157,9 +157,8 @@ const struct command export_command = {
 		SPREADSHEET_OPTION),
 	.summary = "write the user coupons of a campaign as CSV or JSON lines",
 	.detail = "The rows show one moment. The columns are user, receive, slot, received_at,\n"
-		  "valid_from, valid_to, key, the exchange code (of a generated one the text if\n"
-		  "COUPON_CODE_KEYS has its key, else SET.SERIAL), and, if an order has the "
-		  "receive,\n"
-		  "use, use_order, use_at, use_until, amount_off, in the smallest unit, and "
-		  "currency.",
+		  "valid_from, valid_to, key, the exchange code (of a generated one the\n"
+		  "text if COUPON_CODE_KEYS has its key, else SET.SERIAL), and, if an order\n"
+		  "has the receive, use, use_order, use_at, use_until, amount_off, in the\n"
+		  "smallest unit, and currency.",
 };
