@@ -15,7 +15,7 @@ import { hook_cards, webhooks_cards } from "./webhooks.js";
 const PARTS = ["schedule", "terms", "refused", "checks", "jobs", "recent", "history"];
 const OTHERS = ["codes", "webhooks", "deliveries"];
 const RECENT = 100;
-const SAVED_MOST = 15000; // coupons in a file: an answer of the API has at most 4 MiB
+const SAVED_MOST = 10000; // coupons in a file: an answer of the API has at most 4 MiB
 const SAVED = [
     ...["user", "receive", "slot", "received_at", "valid_from", "valid_to"],
     ...["key", "code", "use", "use_order", "use_at", "use_until", "amount_off", "currency"],

@@ -119,9 +119,8 @@ const struct command report_command = {
 		       "default: standard output"),
 		SPREADSHEET_OPTION),
 	.summary = "print by day what was issued, refused, used and taken off",
-	.detail =
-		"The days are those of each campaign's time zone. claimed: of the issued,\n"
-		"those by a code. refused: requests; --json says by which status. held, used,\n"
-		"rolled back: receives, by orders. discount: what uses took off; given back:\n"
-		"of that, by rollbacks and other amounts, on the day when they came.",
+	.detail = "The days are those of each campaign's time zone. claimed: of the issued,\n"
+		  "those by a code. refused: requests; --json says by which status. held, used,\n"
+		  "rolled back: receives, by orders. discount: what uses took off; given back:\n"
+		  "of that, by rollbacks and other amounts, on the day when they came.",
 };
