@@ -9,7 +9,6 @@ import psycopg
 import pytest
 import requests
 
-from history import USE_QUEUE, queue_length
 from replies import refused
 from stack import wait_until
 
@@ -404,12 +403,12 @@ def test_a_gateway_that_ends_answers_what_waits(rough, gateway_make):
     gateway = gateway_make(rough, COUPON_ISSUED_TIMEOUT_MS=30_000)
     with gateway.client() as client:
         one = client.issue(coupon, 42, ack="issued")["receive"]
-        rough.stop("worker-1")
+        rough.sigstop("worker-1")
         client.send_line({"op": "use", "receive": one, "order": "o"})
-        wait_until(lambda: queue_length(rough, USE_QUEUE) == 1)
+        wait_until(lambda: gateway.metrics()["couponmq_requests_inflight"] == 1)
         gateway.signal(signal.SIGTERM)
         wait_until(lambda: "event=stopping" in gateway.log())
-        rough.start("worker-1")
+        rough.sigcont("worker-1")
         assert client.read_reply()["status"] == "used"
 
 

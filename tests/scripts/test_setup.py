@@ -686,7 +686,7 @@ def broken_off(machine, word, only=""):
             # Two subshells may come to one place before the first is killed.
             assert len(set(places)) >= broken or not ALL, "each time further"
             return broken
-        assert done.returncode in KILLED, done
+        assert done.returncode in KILLED, done.stdout + done.stderr
         broken += 1
         assert broken < 1000
         # The user redis, who owns these, could put a link in the place of a temporary file.
