@@ -6,7 +6,7 @@ import { codes_cards } from "./codes.js";
 import { csv_line, csv_save } from "./csv.js";
 import { action, ask, busy, focus_keep, operator_action, warned } from "./dialog.js";
 import { distribute_ask } from "./distribute.js";
-import { badge, card, count, h, instant, level, money, note_make } from "./dom.js";
+import { badge, card, count, duration_text, h, instant, level, money, note_make } from "./dom.js";
 import { number_read, plural, say, show, table, tall, terms, time, utc, zoned } from "./dom.js";
 import { state_of, stock_of, Tiles, troubles_of } from "./now.js";
 import { Terms } from "./terms.js";
@@ -91,9 +91,10 @@ const TERMS = {
     budget: "Budget",
     metadata: "Data for the shop",
     void_returns: "Return voided coupons to stock",
-    events: "Send events",
+    events_on: "Send events",
     zone: "Time zone",
     tags: "Tags",
+    tell_before: "Send events before the end",
     hidden: "Leave it out of offers",
 };
 
@@ -325,12 +326,18 @@ class Campaign {
                 ["Budget", this.budget_text()],
                 ["Metadata", shown.metadata && h("span", { class: "mono" }, metadata)],
                 ["Voided coupons", shown.void_returns ? "return to stock" : "stay taken"],
-                ["Events", shown.events ? "are sent" : "are not sent"],
+                ["Events", this.events_text()],
                 ["Tags", shown.tags.join(", ") || null],
                 ["Offers", shown.hidden ? "leave it out" : "have it"],
                 ["Report", h("a", { href: `#/report?coupon=${this.coupon}` }, "by day")],
             ]),
         );
+    }
+
+    events_text() {
+        const { events, tell_before } = this.shown;
+        if (!events) return "are not sent";
+        return tell_before ? `are sent, also ${duration_text(tell_before)} before the end` : "are sent";
     }
 
     // What only those need who run the installation.
@@ -467,6 +474,7 @@ class Campaign {
         const value = (name, one, currency) => {
             if (one != null && currency && ["amount_off", "cap", "threshold"].includes(name))
                 return money(one, currency);
+            if (name === "tell_before" && one != null) return duration_text(one);
             return typeof one === "object" && one ? JSON.stringify(one) : String(one ?? "none");
         };
         // Before the change, and after it.

@@ -106,6 +106,14 @@ export function zone_is_known(name) {
 export const zoned = (text, name) =>
     zone_is_known(name) ? in_zone(name).format(new Date(text)) : utc(text);
 
+// "3d", "12h", "90m", "45s": in the largest unit that divides it.
+export function duration_text(seconds) {
+    const [size, unit] = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]].find(
+        ([each]) => seconds % each === 0,
+    );
+    return `${seconds / size}${unit}`;
+}
+
 // In the zone of the reader; the tooltip shows UTC.
 export function time(text, none = "–") {
     if (!text) return none;

@@ -1,7 +1,7 @@
 // The terms of a campaign as a form, and the changes in it.
 import { get, Problem } from "./api.js";
 import { amount_read, amount_text, count, h, number_read } from "./dom.js";
-import { zone, zone_is_known, zoned } from "./dom.js";
+import { duration_text, zone, zone_is_known, zoned } from "./dom.js";
 
 // Each field has the member of the API, its label, the kind of its input, and a hint. The fields of
 // a group are replaced together.
@@ -73,6 +73,12 @@ const FIELDS = [
     },
     { member: "void_returns", label: "Return voided coupons to stock", kind: "switch" },
     { member: "events", label: "Send events of this campaign", kind: "switch" },
+    {
+        member: "tell_before",
+        label: "Send events before the end",
+        kind: "duration",
+        hint: "how long before a coupon ends, as 3d or 12h; empty: not at all",
+    },
     { member: "hidden", label: "Leave it out of offers", kind: "switch" },
 ];
 const REMOVES = { validity: "valid_days", discount: "amount_off" };
@@ -97,6 +103,7 @@ function text_of(field, shown, is_copy) {
     if (field.kind === "tags") return (value ?? []).join(",");
     if (field.kind === "json") return value == null ? "" : JSON.stringify(value);
     if (field.kind === "money") return amount_text(value, shown?.discount.currency);
+    if (field.kind === "duration") return value == null ? "" : duration_text(value);
     return value == null ? "" : String(value);
 }
 

@@ -102,8 +102,8 @@ GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 
 GRANT SELECT ON api_key, api_key_version, budget, campaign_transition, change_count, code,
 	code_revocation, code_set, coupon, coupon_curve, coupon_generation, coupon_late,
-	coupon_refusal, coupon_void, event_log, gateway, installation, keeper, receive_rejected,
-	receive_use, use_operation, user_coupon, webhook, webhook_delivery, webhook_secret
+	coupon_refusal, coupon_void, event_log, expiry_late, expiry_notice, gateway, installation, keeper,
+	receive_rejected, receive_use, use_operation, user_coupon, webhook, webhook_delivery, webhook_secret
 	TO couponmq_worker;
 -- The keeper's part.
 GRANT UPDATE (status, pause_reason, version, updated_at, settled_at, expires_at, rebuild_done,
@@ -137,6 +137,7 @@ GRANT EXECUTE ON FUNCTION
 	command_end(bigint, smallint, text) TO couponmq_worker;
 -- Events and webhooks.
 GRANT EXECUTE ON FUNCTION event_log_remove(bigint[], bigint[], text[], text[]),
+	expiring_tell(bigint, int),
 	webhook_lease(int, int, bigint),
 	webhook_finish(bigint, int, text, int, text, bigint, bigint, bigint, bigint)
 	TO couponmq_worker;
@@ -161,12 +162,12 @@ GRANT INSERT (command, request, asked_by, expires_at), DELETE,
 -- Campaigns. Not their counts, and not their history.
 GRANT INSERT (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-		void_returns, events_on, tags, hidden, status, pause_reason, version, created_at,
-		updated_at),
+		void_returns, events_on, tell_before, tags, hidden, status, pause_reason, version,
+		created_at, updated_at),
 	UPDATE (name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 		zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-		void_returns, events_on, tags, hidden, status, pause_reason, version, updated_at,
-		rebuild_asked, revocation_num)
+		void_returns, events_on, tell_before, tags, hidden, status, pause_reason, version,
+		updated_at, rebuild_asked, revocation_num)
 	ON coupon TO couponmq_operator;
 GRANT SELECT, USAGE ON SEQUENCE coupon_id_seq TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION campaign_state(text, timestamptz, timestamptz, timestamptz),
@@ -215,4 +216,5 @@ GRANT UPDATE (fence) ON keeper TO couponmq_operator;
 -- budget_changed(), coupon_change_count(), coupon_changed(), coupon_changing(),
 -- coupon_insert_wait(), coupon_unsettle(), event_changed_add(), event_rejected_add(),
 -- event_voided_add(). Called by other functions: api_key_next(), code_free(), code_take(),
--- coupon_generation_fold(), event_add(), event_used_add(), use_begin(), use_expire().
+-- coupon_generation_fold(), event_add(), event_expiring_add(), event_used_add(), use_begin(),
+-- use_expire().

@@ -38,6 +38,7 @@
 #include "common/serve/network.h"
 #include "common/serve/tls.h"
 #include "common/thread.h"
+#include "events/expiry.h"
 #include "events/relay.h"
 #include "events/webhooks.h"
 #include "keeper/keeper.h"
@@ -447,6 +448,7 @@ static const struct program_manual manual = {
 int main(int argc, char **argv)
 {
 	struct config config;
+	struct expiry *expiry;
 	struct webhooks *webhooks;
 	struct monitor *monitor;
 	struct rules rules;
@@ -497,6 +499,7 @@ int main(int argc, char **argv)
 				&config);
 	keeper = keeper_start(&config);
 	relay = relay_start(&config);
+	expiry = expiry_start(&config);
 	webhooks = webhooks_start(&config, &rules);
 	master_lease_keep(config.redis_url);
 	worker = worker_new(&work_of_receives, &config, keeper, signal_fd);
@@ -508,6 +511,7 @@ int main(int argc, char **argv)
 	thread_join(&thread);
 	worker_free(of_uses);
 	webhooks_stop(webhooks);
+	expiry_stop(expiry);
 	relay_stop(relay);
 	keeper_stop(keeper);
 	monitor_stop(monitor);

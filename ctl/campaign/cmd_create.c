@@ -28,6 +28,8 @@
 #define VALID_DAYS_MAX 36500
 #define METADATA_BYTES_MAX 4096
 #define TAGS_MAX 16
+#define TELL_DAYS_MAX 365
+#define TELL_LEAST_S 60
 #define PAST_MS 60000 /* clocks differ */
 #define NONE "none"   /* instead of a value: removes what the coupon has */
 #define NOW "now"     /* instead of a time */
@@ -67,6 +69,10 @@
 		OPTION_WORDS("events", "on|off", WORDS("on", "off"),                               \
 			     "whether events of the campaign and its receives are published; "     \
 			     "default off"),                                                       \
+		OPTION_OR_NONE("tell-before", "D",                                                 \
+			       "coupon.expiring is published so long before a user's coupon "      \
+			       "ends, as 3d, 12h or 30m: 1m to 365d; needs --events on; "          \
+			       "default: not at all"),                                             \
 		OPTION_OR_NONE("tags", "LIST",                                                     \
 			       "words by which it is found, separated by commas: up to 16 of 1 "   \
 			       "to 32 lower-case letters, digits, '.', '_' and '-'"),              \
@@ -335,6 +341,17 @@ static cJSON *terms_read(const struct args *args)
 	metadata_read(args, terms);
 	choice_read(args, terms, "void-returns", "void_returns");
 	choice_read(args, terms, "events", "events_on");
+	if (is_word(args, "tell-before", NONE)) {
+		output_null(terms, "tell_before");
+	} else if (args_has(args, "tell-before")) {
+		int64_t tell_s = args_duration_s(args, "tell-before", TELL_DAYS_MAX, 0);
+
+		if (tell_s < TELL_LEAST_S)
+			args_fail("--tell-before is \"%s\": allowed is a duration in s, m, h or d, "
+				  "from 1m to %dd, and none",
+				  args_text(args, "tell-before"), TELL_DAYS_MAX);
+		output_number(terms, "tell_before", tell_s);
+	}
 	tags_read(args, terms);
 	choice_read(args, terms, "hidden", "hidden");
 	return terms;
@@ -368,9 +385,31 @@ static void times_read(const struct args *args, struct db *db, const char *zone,
 		columns_clear(terms, columns, sizeof(columns) / sizeof(columns[0]));
 }
 
+/* Terms with --tell-before that have no events, or no end that is further away, end the process. */
+static void telling_check(struct db *db, int64_t id, const char *terms)
+{
+	PGresult *row = db_ask(db, sql_query_coupon_telling, db_id(id), postgres_text(terms));
+
+	if (PQntuples(row) > 0) {
+		if (!db_is_true(row, 0, "has_events"))
+			log_fatal("%s needs %s on, also while it is there; nothing was changed",
+				  say_option("tell-before"), say_option("events"));
+		if (!db_is_true(row, 0, "has_end"))
+			log_fatal("%s needs an end of the validity, %s or %s; nothing was changed",
+				  say_option("tell-before"), say_option("valid-days"),
+				  say_option("valid-to"));
+		if (!db_is_true(row, 0, "fits"))
+			log_fatal("%s must be shorter than %s, or nobody would be told; nothing "
+				  "was changed",
+				  say_option("tell-before"), say_option("valid-days"));
+	}
+	PQclear(row);
+}
+
 /*
  * Passes the terms of a coupon, which may be new, to a statement. Returns the value of the
- * statement. A budget that is unknown or has another currency ends the process.
+ * statement. A budget that is unknown or has another currency ends the process, and so does
+ * --tell-before that does not fit.
  */
 static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_new, cJSON *terms)
 {
@@ -380,6 +419,7 @@ static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_ne
 	const char *budget = PQntuples(row) > 0 ? column_text(row, 0, "budget") : NULL, *currency;
 	int64_t value;
 
+	telling_check(db, is_new ? 0 : id, text);
 	if (budget && !db_is_true(row, 0, "is_known"))
 		log_fatal_as(CTL_ABSENT, "there is no budget %s", budget);
 	if (budget && !db_is_true(row, 0, "fits")) {
@@ -463,7 +503,8 @@ static int edit_run(struct ctl *ctl)
 	int status;
 
 	args_required(args, "version");
-	if (!terms->child && !times_are_given(args) && !args_has(args, "zone"))
+	if (!terms->child && !times_are_given(args) && !has_validity(args) &&
+	    !args_has(args, "zone"))
 		args_fail("edit needs something to change%s", say_help("edit"));
 	change_begin(&change, ctl);
 	limit = args_number(args, "limit", 1, RECEIVE_SLOT_MAX, change.terms.limit);
@@ -552,7 +593,8 @@ const struct command edit_command = {
 		"between,\n"
 		"this one is refused with exit status 8. T is a time as in couponctl create. The\n"
 		"word none removes a time, the validity, the discount (--amount-off none), the\n"
-		"budget or the metadata. The validity and the discount are each replaced as a\n"
+		"budget, --tell-before or the metadata. The validity and the discount are each "
+		"replaced as a\n"
 		"whole. Coupons that are issued already keep their validity. A validity that has\n"
 		"ended, or would end before the campaign begins, is refused. The limit may be\n"
 		"lowered only while nothing is taken. couponctl stock changes the total.",

@@ -207,7 +207,7 @@ static const char show_template[] =
 	"[budget.name   budget       {budget.name}: {budget.left} of {budget.amount} "
 	"{discount.currency} are left\n]"
 	"[metadata   metadata     {metadata}\n]"
-	"[events   events       on\n]"
+	"[events   events       on[tell_before , also {local.tell_before} before the end]\n]"
 	"[local.tags   tags         {local.tags}\n]"
 	"[hidden   offers       leave it out\n]"
 	"\n"

@@ -3,7 +3,8 @@
 --
 -- Writes the events coupon.issued of one call of settle(), in one row of event_log. settle() calls
 -- it for coupons with events, while it holds the locks of all its coupons: so the row's id is in
--- the order of their commits.
+-- the order of their commits. What is settled so late that expiring_tell() has passed its end gets
+-- its coupon.expiring here, too.
 --
 -- `coupon_ids` are the coupons, each once. Element i of the other arrays is one receive. `state` is
 -- NULL if all of them were issued.
@@ -32,20 +33,25 @@ AS $$
 DECLARE
 	on_ids        bigint[]; -- those that have events on
 	are_same      boolean;  -- their terms of validity, as they were seen by the insert
+	are_told      boolean;  -- one of them has tell_before
 	valid_coupon  bigint[];
 	valid_at_ms   bigint[];
 	valid_from_ms bigint[];
 	valid_days    int[];
 	valid_to_ms   bigint[];
+	late_coupon   bigint[]; -- what is told here
+	late_user     text[];
+	late_slot     smallint[];
 BEGIN
 	SELECT array_agg(c.id),
 		bool_and(c.valid_xid IS NULL
 			OR pg_visible_in_snapshot(c.valid_xid, event_add.seen)),
+		bool_or(c.tell_before IS NOT NULL),
 		array_agg(0),
 		array_agg(coalesce(floor(extract(epoch FROM c.valid_from) * 1000)::bigint, 0)),
 		array_agg(coalesce(c.valid_days, 0)),
 		array_agg(coalesce(floor(extract(epoch FROM c.valid_to) * 1000)::bigint, 0))
-	INTO on_ids, are_same, valid_at_ms, valid_from_ms, valid_days, valid_to_ms
+	INTO on_ids, are_same, are_told, valid_at_ms, valid_from_ms, valid_days, valid_to_ms
 	FROM coupon AS c
 	WHERE c.id = ANY (event_add.coupon_ids) AND c.events_on;
 	valid_coupon := on_ids;
@@ -103,5 +109,35 @@ BEGIN
 		event_add.batch, event_add.idx, event_add.user_id, event_add.slot, event_add.key,
 		event_add.at_ms, event_add.trace, valid_coupon, valid_at_ms, valid_from_ms,
 		valid_days, valid_to_ms);
+
+	IF are_told THEN
+		WITH late AS (
+			SELECT u.*
+			FROM (SELECT unnest(event_add.coupon) AS coupon,
+					unnest(event_add.user_id) AS user_id,
+					unnest(event_add.slot) AS slot) AS r
+				CROSS JOIN LATERAL (SELECT u.coupon_id, u.user_id, u.slot,
+						u.valid_to > e.pass_from AS is_read
+					FROM user_coupon AS u, coupon AS c, expiry_notice AS e
+					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
+						AND u.slot = r.slot AND c.id = r.coupon
+						AND e.coupon_id = r.coupon
+						AND u.valid_to <= e.told_to
+						AND u.valid_to > clock_timestamp()
+						AND u.received_at <= u.valid_to
+							- c.tell_before * interval '1 s'
+					LIMIT 1) AS u
+		), noted AS (
+			INSERT INTO expiry_late (coupon_id, user_id, slot)
+			SELECT l.coupon_id, l.user_id, l.slot FROM late AS l WHERE l.is_read
+			ON CONFLICT DO NOTHING
+		)
+		SELECT array_agg(l.coupon_id), array_agg(l.user_id), array_agg(l.slot)
+		INTO late_coupon, late_user, late_slot
+		FROM late AS l;
+		IF late_coupon IS NOT NULL THEN
+			PERFORM event_expiring_add(late_coupon, late_user, late_slot);
+		END IF;
+	END IF;
 END
 $$;

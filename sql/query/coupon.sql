@@ -4,11 +4,11 @@
 -- $1 id (NULL: the next free one), $2 its terms: a JSON object with columns of the table
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	void_returns, events_on, tags, hidden)
+	void_returns, events_on, tell_before, tags, hidden)
 SELECT coalesce($1::bigint, coupon_id_next()), name, total_num, coalesce(user_limit, 1), begin_at,
 	end_at, valid_days, valid_from, valid_to, coalesce(zone, 'UTC'), currency, amount_off,
 	percent_off, threshold, cap, budget, metadata, coalesce(void_returns, true),
-	coalesce(events_on, false), coalesce(tags, '{}'), coalesce(hidden, false)
+	coalesce(events_on, false), tell_before, coalesce(tags, '{}'), coalesce(hidden, false)
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -25,15 +25,15 @@ SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.
 	zone = w.zone, currency = w.currency, amount_off = w.amount_off,
 	percent_off = w.percent_off, threshold = w.threshold, cap = w.cap, budget = w.budget,
 	metadata = w.metadata, void_returns = w.void_returns, events_on = w.events_on,
-	tags = w.tags, hidden = w.hidden, version = c.version + 1, updated_at = now()
+	tell_before = w.tell_before, tags = w.tags, hidden = w.hidden, version = c.version + 1, updated_at = now()
 FROM wanted AS w
 WHERE c.id = w.id
 	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
 		c.zone, c.currency, c.amount_off, c.percent_off, c.threshold, c.cap, c.budget,
-		c.metadata, c.void_returns, c.events_on, c.tags, c.hidden)
+		c.metadata, c.void_returns, c.events_on, c.tell_before, c.tags, c.hidden)
 	IS DISTINCT FROM (w.name, w.user_limit, w.begin_at, w.end_at, w.valid_days, w.valid_from,
 		w.valid_to, w.zone, w.currency, w.amount_off, w.percent_off, w.threshold, w.cap,
-		w.budget, w.metadata, w.void_returns, w.events_on, w.tags, w.hidden)
+		w.budget, w.metadata, w.void_returns, w.events_on, w.tell_before, w.tags, w.hidden)
 RETURNING c.version
 
 -- coupon_budget: The budget that a coupon would have with these terms: whether they fit. No row: it
@@ -47,6 +47,17 @@ FROM (SELECT) AS one
 	CROSS JOIN LATERAL jsonb_populate_record(c, $2::jsonb) AS w
 	LEFT JOIN budget AS b ON b.name = w.budget
 WHERE w.budget IS NOT NULL
+
+-- coupon_telling: Whether the terms of a coupon with tell_before would fit it: there are events, and
+-- an end of the validity that is further away. No row: it would have none.
+-- $1 coupon (NULL: a new one), $2 what is new: a JSON object with columns of the table
+SELECT coalesce(w.events_on, false) AS has_events,
+	coalesce(w.valid_days IS NOT NULL OR w.valid_to IS NOT NULL, false) AS has_end,
+	coalesce(w.valid_days * bigint '86400' > w.tell_before, true) AS fits
+FROM (SELECT) AS one
+	LEFT JOIN coupon AS c ON c.id = $1::bigint
+	CROSS JOIN LATERAL jsonb_populate_record(c, $2::jsonb) AS w
+WHERE w.tell_before IS NOT NULL
 
 -- coupon_has_codes: Whether a coupon has exchange codes.
 -- $1 coupon
@@ -227,13 +238,17 @@ SELECT id::text AS coupon,
 	zone, zone_text(begin_at, zone) AS "local.begin", zone_text(end_at, zone) AS "local.end",
 	zone_text(valid_from, zone) AS "local.valid_from",
 	zone_text(valid_to, zone) AS "local.valid_to",
+	CASE WHEN tell_before % 86400 = 0 THEN tell_before / 86400 || 'd'
+		WHEN tell_before % 3600 = 0 THEN tell_before / 3600 || 'h'
+		WHEN tell_before % 60 = 0 THEN tell_before / 60 || 'm'
+		ELSE tell_before || 's' END AS "local.tell_before",
 	valid_days, amount_off AS "discount.amount_off", percent_off AS "discount.percent_off",
 	cap AS "discount.cap", threshold AS "discount.threshold", currency AS "discount.currency",
 	budget AS "budget.name",
 	(SELECT amount FROM budget AS b WHERE b.name = coupon.budget) AS "budget.amount",
 	(SELECT amount - held - spent FROM budget AS b WHERE b.name = coupon.budget)
 		AS "budget.left",
-	pause_reason, metadata, void_returns, events_on AS events, tags, hidden,
+	pause_reason, metadata, void_returns, events_on AS events, tell_before, tags, hidden,
 	array_to_string(tags, ',') AS "local.tags", status AS "postgresql.status",
 	version AS "postgresql.version", total_num AS "postgresql.total",
 	issued_num AS "postgresql.issued",

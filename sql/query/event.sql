@@ -36,6 +36,21 @@ SELECT event_log_remove($1::bigint[], $2::bigint[], $3::text[], $4::text[])
 -- event_webhooks: Whether events are passed on to webhooks.
 SELECT EXISTS (SELECT FROM webhook WHERE state = 'enabled') AS are_wanted
 
+-- expiring_due: A campaign with tell_before whose pass is under way or due, the one that was looked
+-- at longest ago. While a hundred rows of the log wait, none is: its events would grow further.
+SELECT c.id
+FROM coupon AS c LEFT JOIN expiry_notice AS e ON e.coupon_id = c.id
+WHERE c.tell_before IS NOT NULL AND c.events_on AND c.status <> 'draft'
+	AND (e.coupon_id IS NULL OR e.pass_from IS NOT NULL OR e.next_at <= clock_timestamp()
+		OR e.version <> c.version OR (e.next_at = 'infinity' AND c.settled_at IS NULL))
+	AND (SELECT count(*) FROM (SELECT FROM event_log LIMIT 100) AS l) < 100
+ORDER BY e.looked_at NULLS FIRST, c.id
+LIMIT 1
+
+-- expiring_tell: A step of telling the ends of its user coupons; see sql/function/expiring_tell.sql.
+-- $1 coupon, $2 user coupons at most
+SELECT looked_num, goes_on FROM expiring_tell($1::bigint, $2::int)
+
 -- webhook_add: Adds a webhook. Returns its id. No row: there is no such coupon, or there are 1,000
 -- webhooks.
 -- $1 URL, $2 coupon (NULL: every one), $3 types, $4 events in a delivery at most, $5 deliveries in

@@ -76,7 +76,8 @@ FROM (
 			THEN 'operator'
 		WHEN application_name LIKE 'coupon-gateway%' THEN 'gateway'
 		WHEN application_name LIKE 'coupon-worker%'
-			OR application_name IN ('coupon-keeper', 'coupon-relay', 'coupon-webhooks')
+			OR application_name IN ('coupon-keeper', 'coupon-relay', 'coupon-expiry',
+				'coupon-webhooks')
 			THEN 'worker' END AS program,
 		usename AS login, usesysid,
 		substring(application_name FROM ' ([0-9]+[.][0-9]+[^ ]*)$') AS version

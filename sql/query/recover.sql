@@ -90,12 +90,13 @@ WITH budget_added AS (
 )
 INSERT INTO coupon (id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from,
 	valid_to, zone, currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	void_returns, events_on, tags, hidden, status, pause_reason, version, created_at,
-	updated_at)
+	void_returns, events_on, tell_before, tags, hidden, status, pause_reason, version,
+	created_at, updated_at)
 SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,
 	coalesce(zone, 'UTC'), currency, amount_off, percent_off, threshold, cap, budget, metadata,
-	coalesce(void_returns, true), coalesce(events_on, false), coalesce(tags, '{}'),
-	coalesce(hidden, false), status, pause_reason, version, created_at, updated_at
+	coalesce(void_returns, true), coalesce(events_on, false), tell_before,
+	coalesce(tags, '{}'), coalesce(hidden, false), status, pause_reason, version, created_at,
+	updated_at
 FROM jsonb_populate_record(NULL::coupon, $2::jsonb)
 WHERE id = $1::bigint
 ON CONFLICT (id) DO UPDATE
@@ -106,7 +107,7 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
 	budget = excluded.budget, metadata = excluded.metadata,
 	void_returns = excluded.void_returns, events_on = excluded.events_on,
-	tags = excluded.tags, hidden = excluded.hidden, status = excluded.status,
+	tell_before = excluded.tell_before, tags = excluded.tags, hidden = excluded.hidden, status = excluded.status,
 	pause_reason = excluded.pause_reason, version = excluded.version,
 	updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version

@@ -34,6 +34,7 @@ CREATE TABLE coupon (
 	-- Whether a voided receive gives back its piece of the stock and its slot: both or neither.
 	void_returns boolean NOT NULL DEFAULT true,
 	events_on   boolean NOT NULL DEFAULT false,
+	tell_before bigint CHECK (tell_before BETWEEN 60 AND 31536000), -- s: coupon.expiring
 	hidden      boolean NOT NULL DEFAULT false,          -- no offer: only who knows it asks
 	tags        text[] COLLATE "C" NOT NULL DEFAULT '{}' -- by which it is found
 		CHECK (cardinality(tags) <= 16
@@ -72,6 +73,7 @@ CREATE TABLE coupon (
 	CONSTRAINT coupon_budget FOREIGN KEY (budget, currency) REFERENCES budget (name, currency),
 	CONSTRAINT coupon_budget_discount CHECK (budget IS NULL
 		OR (currency IS NOT NULL AND coalesce(amount_off, percent_off) IS NOT NULL)),
+	CONSTRAINT coupon_tell_before CHECK (tell_before IS NULL OR events_on),
 	CONSTRAINT coupon_pause_reason CHECK (pause_reason IS NULL OR status = 'paused'),
 	CONSTRAINT coupon_counts CHECK (generation >= 0 AND seq_seen >= 0 AND settled_num >= 0)
 ) WITH (fillfactor = 25);
@@ -87,6 +89,9 @@ CREATE INDEX coupon_expiring ON coupon (expires_at, id)
 -- Serves the keeper's statement budget_due.
 CREATE INDEX coupon_budget ON coupon (budget)
 	WHERE (budget IS NOT NULL AND status = 'published') OR pause_reason IS NOT NULL;
+
+-- Serves the statement expiring_due.
+CREATE INDEX coupon_telling ON coupon (id) WHERE tell_before IS NOT NULL;
 
 -- The counts of generations that are no longer current. The oldest ones of a coupon are folded into
 -- one row of generation 0, with the sums: see sql/function/coupon_generation_open.sql.
@@ -113,7 +118,8 @@ CREATE TRIGGER coupon_changing BEFORE UPDATE OF status, valid_days, valid_from, 
 CREATE TRIGGER coupon_changed
 	AFTER INSERT OR UPDATE OF name, total_num, user_limit, begin_at, end_at, valid_days,
 		valid_from, valid_to, status, version, currency, amount_off, percent_off, threshold,
-		cap, budget, metadata, void_returns, events_on, zone, tags, hidden ON coupon
+		cap, budget, metadata, void_returns, events_on, tell_before, zone, tags, hidden
+		ON coupon
 	FOR EACH ROW EXECUTE FUNCTION coupon_changed();
 
 CREATE TRIGGER coupon_change_count

@@ -10,7 +10,7 @@ CREATE TABLE event_log (
 	made_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
 	type          text NOT NULL CHECK (type IN ('coupon.issued', 'coupon.rejected',
 		'coupon.voided', 'coupon.held', 'coupon.used', 'coupon.released',
-		'coupon.rolled_back', 'campaign.changed')),
+		'coupon.rolled_back', 'coupon.expiring', 'campaign.changed')),
 	num           int NOT NULL CHECK (num > 0), -- how many events
 	coupon        bigint[] NOT NULL,            -- of each; a single one: of all of them
 	-- Receives: element i of each array is one event.
@@ -51,3 +51,26 @@ EXCEPTION WHEN feature_not_supported THEN
 	NULL;
 END
 $$;
+
+-- How far coupon.expiring was told of the user coupons of a campaign with tell_before: see
+-- expiring_tell(). A row of its own, because that of the coupon is hot.
+CREATE TABLE expiry_notice (
+	coupon_id  bigint PRIMARY KEY,
+	told_to    timestamptz NOT NULL, -- told are, or are being, those that end up to this time
+	pass_from  timestamptz,          -- and after this one in the pass under way; NULL: none
+	after_to   timestamptz,          -- the last one that the pass has told; NULL: none yet
+	after_user text COLLATE "C",
+	after_slot smallint,
+	next_at    timestamptz NOT NULL, -- when the next pass is due; 'infinity': when there are new ones
+	version    int NOT NULL,         -- of the terms by which next_at was found
+	looked_at  timestamptz NOT NULL
+);
+
+-- The user coupons that settle() has told by itself while a pass was under way, which must not tell
+-- them again.
+CREATE TABLE expiry_late (
+	coupon_id  bigint NOT NULL,
+	user_id    text COLLATE "C" NOT NULL,
+	slot       smallint NOT NULL,
+	PRIMARY KEY (coupon_id, user_id, slot)
+);

@@ -93,6 +93,7 @@ class Changed:
 _DATA: dict[str, type] = {"campaign.changed": Changed, "coupon.issued": Issued}
 _DATA |= {"coupon.rejected": Rejected, "coupon.voided": Voided, "coupon.held": Held}
 _DATA |= {"coupon.used": Used, "coupon.released": Released, "coupon.rolled_back": RolledBack}
+_DATA["coupon.expiring"] = Issued  # its end is near
 
 
 @dataclass(frozen=True)

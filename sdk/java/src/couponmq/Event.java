@@ -21,7 +21,7 @@ public record Event(
         String coupon();
     }
 
-    /** PostgreSQL has the user coupon. */
+    /** PostgreSQL has the user coupon; of {@code coupon.expiring}: its end is near. */
     public record Issued(
             String coupon, String user, String receive, int slot, Instant receivedAt,
             Instant validFrom, Instant validTo, String key) implements Data {}
@@ -79,7 +79,8 @@ public record Event(
             "coupon.issued", Issued.class, "coupon.rejected", Rejected.class,
             "coupon.voided", Voided.class, "coupon.held", Held.class,
             "coupon.used", Used.class, "coupon.released", Released.class,
-            "coupon.rolled_back", RolledBack.class, "campaign.changed", Changed.class);
+            "coupon.rolled_back", RolledBack.class, "coupon.expiring", Issued.class,
+            "campaign.changed", Changed.class);
 
     /**
      * The events of a message of RabbitMQ, or of a request that was verified.

@@ -1,0 +1,103 @@
+#include "events/expiry.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/message/number.h"
+#include "common/postgres/postgres_session.h"
+#include "common/thread.h"
+#include "embed.h"
+#include "keeper/keeper.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PAGE \
+	20000 /* user coupons of a step, whose coupon is locked while their events are written */
+#define EVERY_MS 2000 /* until it is looked again what is due */
+#define NICE 10
+
+#define CONNECT_TIMEOUT_MS 3000
+#define STATEMENT_TIMEOUT_MS 600000 /* it reads all user coupons of a campaign */
+#define GRACE_MS 1000               /* the server's timeout expires before ours */
+#define LOCK_TIMEOUT_MS 1000
+
+struct expiry {
+	struct thread thread;
+	struct postgres *postgres; /* blocking */
+};
+
+static int is_over(void *context)
+{
+	return ((struct expiry *)context)->thread.stops || !keeper_state().elected;
+}
+
+/* Does a step of what is due. Whether something is left to do at once. */
+static int step(struct expiry *expiry)
+{
+	const struct postgres_patience patience = { .timeout_ms = STATEMENT_TIMEOUT_MS + GRACE_MS,
+						    .waiting = is_over,
+						    .context = expiry };
+	PGresult *due, *told;
+	int is_done;
+
+	/* PostgreSQL is the one that Redis follows. */
+	if (!keeper_state().elected || !relation_is_followed(keeper_state().relation)) {
+		postgres_close(expiry->postgres);
+		return 0;
+	}
+	if (postgres_open(expiry->postgres))
+		return 0;
+	due = postgres_ask(expiry->postgres, sql_query_expiring_due, 0, NULL, &patience);
+	if (!due || PQntuples(due) == 0) {
+		PQclear(due);
+		return 0;
+	}
+	told = postgres_ask(expiry->postgres, sql_query_expiring_tell,
+			    POSTGRES_ARGUMENTS(postgres_number(number_at(due, 0, 0)),
+					       postgres_number(PAGE)),
+			    &patience);
+	/* Nothing was returned: another session is at it. */
+	is_done = told && PQntuples(told) > 0;
+	PQclear(told);
+	PQclear(due);
+	return is_done;
+}
+
+static void *run(void *argument)
+{
+	struct expiry *expiry = argument;
+
+	/* Settling goes first. The nice value is this thread's alone; a failure does no harm. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+	while (!expiry->thread.stops)
+		if (!step(expiry))
+			thread_pause(&expiry->thread, clock_monotonic_ms() + EVERY_MS, NULL, 0);
+	postgres_close(expiry->postgres);
+	return NULL;
+}
+
+struct expiry *expiry_start(const struct config *config)
+{
+	struct expiry *expiry = checked(calloc(1, sizeof(*expiry)));
+
+	expiry->postgres = postgres_new(&(struct postgres_options){
+		.url = config->database_url,
+		.application_name = "coupon-expiry",
+		.connect_timeout_ms = CONNECT_TIMEOUT_MS,
+		.statement_timeout_ms = STATEMENT_TIMEOUT_MS,
+		.lock_timeout_ms = LOCK_TIMEOUT_MS,
+		.lost_event = "expiry_database_lost",
+		.unreachable_event = "expiry_database_unreachable",
+		.notice_event = "expiry_database_notice",
+	});
+	thread_start(&expiry->thread, run, expiry);
+	return expiry;
+}
+
+void expiry_stop(struct expiry *expiry)
+{
+	thread_stop(&expiry->thread);
+	postgres_free(expiry->postgres);
+	free(expiry);
+}

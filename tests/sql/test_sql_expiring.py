@@ -1,0 +1,301 @@
+"""coupon.expiring: who is told, when, and how often."""
+
+import threading
+import time
+
+import pytest
+from sql_db import Operation, batch_make
+from stack import wait_until
+
+DAY_MS = 86_400_000
+TELL_S = 3 * 86400
+MOST = 2  # user coupons of a step
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(owner):
+    """Other campaigns are not due, and the log is not full of other tests' events."""
+    yield
+    for table in ("expiry_notice", "expiry_late", "event_log"):
+        owner.execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def coupon_telling(db, coupon_id, owner):
+    """coupon_telling(): a published campaign whose user coupons are valid for 30 days; three days
+    before their end they are told."""
+    owner.execute("DELETE FROM event_log")
+
+    def make(total=100, **terms):
+        coupon = coupon_id()
+        terms = {"events_on": True, "valid_days": 30, "tell_before": TELL_S, **terms}
+        db.coupon_create(coupon, total, **terms)
+        db.status_put(coupon, "published")
+        return coupon
+
+    return make
+
+
+def ago_ms(days):
+    return int(time.time() * 1000) - int(days * DAY_MS)
+
+
+def issue(db, coupon, *users, days=0.0, **fields):
+    """Receives that were accepted so many days ago."""
+    batch = batch_make(coupon, users, at_ms=ago_ms(days), **fields)
+    assert set(db.settle(*batch)) == {"issued"}
+    return batch
+
+
+def told(owner, coupon):
+    """The users who were told, in the order of the log."""
+    rows = owner.execute(
+        "SELECT user_id FROM event_log WHERE type = 'coupon.expiring' AND coupon = ARRAY[%s::bigint]"
+        " ORDER BY id",
+        coupon,
+    )
+    return [user for (users,) in rows for user in users]
+
+
+def due(db):
+    return [int(row["id"]) for row in db.query("expiring_due")]
+
+
+def steps(db, coupon, most=MOST):
+    """Goes on until the pass is over. Returns how many each step looked at."""
+    looked = []
+    while True:
+        (row,) = db.query("expiring_tell", coupon, most)
+        looked.append(int(row["looked_num"]))
+        if row["goes_on"] == "f":
+            return looked
+
+
+def test_who_is_told(db, owner, coupon_telling):
+    coupon = coupon_telling()
+    issue(db, coupon, "early", days=26.9)
+    issue(db, coupon, "due", days=27.1)
+    issue(db, coupon, "last", days=29.9)
+    issue(db, coupon, "ended", days=30.1)
+    assert due(db) == [coupon]
+    assert steps(db, coupon) == [0, 2, 0]
+    assert told(owner, coupon) == ["last", "due"], "in the order of their ends"
+    assert due(db) == []
+    # Time passes: the others come within three days of their ends, and nobody is told again.
+    owner.execute(
+        "UPDATE user_coupon SET received_at = received_at - interval '12 hours',"
+        " valid_to = valid_to - interval '12 hours' WHERE coupon_id = %s",
+        coupon,
+    )
+    owner.execute(
+        "UPDATE expiry_notice SET next_at = now(), told_to = told_to - interval '12 hours'"
+        " WHERE coupon_id = %s",
+        coupon,
+    )
+    assert due(db) == [coupon]
+    assert steps(db, coupon) == [0, 1]
+    assert told(owner, coupon) == ["last", "due", "early"]
+
+
+def test_what_an_event_has(db, owner, coupon_telling):
+    coupon = coupon_telling()
+    (one,) = issue(db, coupon, "a", days=28, key="k")
+    steps(db, coupon)
+    (row,) = owner.execute(
+        "SELECT num, batch, idx, slot, key, at_ms, detail FROM event_log"
+        " WHERE type = 'coupon.expiring' AND coupon = ARRAY[%s::bigint]",
+        coupon,
+    )
+    detail = row[6][0]
+    assert row[:6] == (1, [one.batch], [0], [1], ["k"], [one.at_ms])
+    stored = owner.execute(
+        "SELECT to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),"
+        " to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+        " FROM user_coupon WHERE coupon_id = %s",
+        coupon,
+    )
+    assert [(detail["valid_from"], detail["valid_to"])] == stored and len(detail) == 2
+
+
+def test_a_pass_of_many_steps_tells_each_once(db, owner, coupon_telling):
+    """They end at one time, so that users and slots are the order."""
+    coupon = coupon_telling(user_limit=2)
+    users = [f"user-{n:02}" for n in range(7)]
+    at_ms = ago_ms(28)
+    for slot in (1, 2):
+        batch = [one.but(at_ms=at_ms) for one in batch_make(coupon, users, slot=slot)]
+        assert set(db.settle(*batch)) == {"issued"}
+    assert steps(db, coupon) == [0] + [MOST] * 7 + [0]
+    assert told(owner, coupon) == [user for user in users for _ in range(2)]
+
+
+def test_rows_of_the_log_are_of_a_thousand(db, owner, coupon_telling):
+    coupon = coupon_telling(total=2500)
+    issue(db, coupon, *(f"{n:04}" for n in range(2500)), days=28)
+    assert steps(db, coupon, 20000) == [0, 2500]
+    rows = owner.execute(
+        "SELECT num, cardinality(user_id) FROM event_log WHERE type = 'coupon.expiring'"
+        " AND coupon = ARRAY[%s::bigint] ORDER BY id",
+        coupon,
+    )
+    assert rows == [(1000, 1000), (1000, 1000), (500, 500)]
+    assert told(owner, coupon) == [f"{n:04}" for n in range(2500)]
+
+
+def test_used_and_voided_coupons_are_not_told(db, owner, coupon_telling):
+    coupon = coupon_telling(void_returns=False)
+    used, voided, held, back = issue(db, coupon, "used", "voided", "held", "back", days=28)
+    db.use(Operation("use", "o1", (used,)), Operation("hold", "o2", (held,)))
+    db.use(Operation("use", "o3", (back,)))
+    db.use(Operation("rollback", "o3", (back,)))
+    db.query("coupon_void", coupon, voided.batch, voided.idx, "voided", None)
+    steps(db, coupon)
+    assert told(owner, coupon) == ["back", "held"]
+
+
+def test_one_that_is_received_later_than_that_is_not_told(db, owner, coupon_telling):
+    """The end of all is a date; coupon.issued has told it."""
+    end = time.time() + 2 * 86400
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end))
+    coupon = coupon_telling(valid_days=None, valid_from="2026-01-01T00:00:00Z", valid_to=stamp)
+    issue(db, coupon, "before", days=1.1)
+    issue(db, coupon, "after", days=0.9)
+    steps(db, coupon)
+    assert told(owner, coupon) == ["before"]
+
+
+@pytest.mark.parametrize("moment", ["after the pass", "in the pass"])
+def test_what_is_settled_late_is_told_by_settle(moment, db, owner, coupon_telling):
+    """It had been accepted before; the pass has gone by its end, or is about to read it."""
+    coupon = coupon_telling()
+    issue(db, coupon, "a", "b", "c", days=28)
+    steps(db, coupon)
+    if moment == "in the pass":
+        owner.execute(
+            "UPDATE expiry_notice SET next_at = now(), told_to = now() WHERE coupon_id = %s", coupon
+        )
+        db.query("expiring_tell", coupon, MOST)
+        owner.execute("DELETE FROM event_log")
+    issue(db, coupon, "late", days=28)
+    issue(db, coupon, "new", days=1)
+    if moment == "in the pass":
+        assert told(owner, coupon) == ["late"]
+        steps(db, coupon)
+        assert sorted(told(owner, coupon)) == ["a", "b", "c", "late"]
+    else:
+        assert told(owner, coupon) == ["a", "b", "c", "late"]
+    assert owner.execute("SELECT count(*) FROM expiry_late") == [(0,)]
+
+
+def test_settle_in_the_midst_of_the_begin_of_a_pass(db, db_new, owner, coupon_telling):
+    """It has inserted its row and waits for the coupon: when it has it, the pass has begun."""
+    coupon = coupon_telling()
+    issue(db, coupon, "a", days=28)
+    other = db_new()
+    other.execute("BEGIN")
+    other.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", coupon)
+    settling = threading.Thread(target=lambda: issue(db, coupon, "late", days=28))
+    settling.start()
+    wait_until(lambda: owner.is_blocked(db.pid))
+    (row,) = other.query("expiring_tell", coupon, MOST)
+    assert (row["looked_num"], row["goes_on"]) == ("0", "t")
+    other.execute("COMMIT")
+    settling.join(60)
+    assert told(owner, coupon) == ["late"]
+    steps(db, coupon)
+    assert told(owner, coupon) == ["late", "a"]
+
+
+def test_the_begin_of_a_pass_waits_for_settle(db, db_new, owner, coupon_telling):
+    """The one that had the coupon first is read by the pass."""
+    coupon = coupon_telling()
+    other, beginning = db_new(), db_new()
+    other.execute("BEGIN")
+    other.settle(*batch_make(coupon, ["a"], at_ms=ago_ms(28)))
+    began = threading.Thread(target=lambda: beginning.query("expiring_tell", coupon, MOST))
+    began.start()
+    wait_until(lambda: owner.is_blocked(beginning.pid))
+    other.execute("COMMIT")
+    began.join(60)
+    assert told(owner, coupon) == []
+    steps(db, coupon)
+    assert told(owner, coupon) == ["a"]
+
+
+def test_only_one_session_is_at_it(db, db_new, coupon_telling):
+    coupon = coupon_telling()
+    steps(db, coupon)
+    other = db_new()
+    other.execute("BEGIN")
+    other.query("expiring_tell", coupon, MOST)
+    assert db.query("expiring_tell", coupon, MOST) == []
+    other.execute("ROLLBACK")
+
+
+def test_a_campaign_without_it_is_left_alone(db, owner, coupon_telling, coupon_id):
+    without, off = coupon_telling(tell_before=None), coupon_id()
+    db.coupon_create(off, 10, valid_days=30)
+    issue(db, without, "a", days=28)
+    assert due(db) == []
+    assert db.query("expiring_tell", without, MOST) == []
+    assert told(owner, without) == []
+    assert owner.execute("SELECT count(*) FROM expiry_notice WHERE coupon_id = %s", without) == [
+        (0,)
+    ]
+
+
+def test_when_the_next_pass_is_due(db, owner, coupon_telling):
+    coupon = coupon_telling()
+
+    def next_s():
+        (row,) = owner.execute(
+            "SELECT extract(epoch FROM CASE WHEN isfinite(next_at) THEN next_at - now() END)"
+            " FROM expiry_notice WHERE coupon_id = %s",
+            coupon,
+        )
+        return None if row[0] is None else float(row[0])
+
+    steps(db, coupon)
+    assert 86000 < next_s() <= 86400, "receives may come: after a day at the latest"
+    issue(db, coupon, "a", days=26.5)
+    db.query("coupon_edit", coupon, '{"name": "other terms"}')
+    assert due(db) == [coupon]
+    steps(db, coupon)
+    assert 42000 < next_s() <= 43200, "when it is three days before the first end"
+    issue(db, coupon, "b", days=26.9999)
+    db.query("coupon_edit", coupon, '{"name": "again"}')
+    steps(db, coupon)
+    assert 2500 < next_s() <= 2592, "not before a hundredth of the time"
+    # It is over, and everybody has been told.
+    owner.execute("UPDATE user_coupon SET valid_to = now() WHERE coupon_id = %s", coupon)
+    owner.execute("UPDATE coupon SET status = 'closed', settled_at = now() WHERE id = %s", coupon)
+    owner.execute("UPDATE expiry_notice SET next_at = now() WHERE coupon_id = %s", coupon)
+    steps(db, coupon)
+    assert next_s() is None and due(db) == []
+    owner.execute("UPDATE coupon SET settled_at = NULL WHERE id = %s", coupon)
+    assert due(db) == [coupon], "there is a new outcome"
+
+
+def test_a_change_of_the_time_tells_nobody_twice(db, owner, coupon_telling):
+    coupon = coupon_telling()
+    issue(db, coupon, "a", days=28)
+    issue(db, coupon, "b", days=24)
+    steps(db, coupon)
+    db.query("coupon_edit", coupon, f'{{"tell_before": {7 * 86400}}}')
+    assert due(db) == [coupon]
+    steps(db, coupon)
+    assert told(owner, coupon) == ["a", "b"]
+    db.query("coupon_edit", coupon, f'{{"tell_before": {TELL_S}}}')
+    steps(db, coupon)
+    assert told(owner, coupon) == ["a", "b"]
+
+
+def test_nothing_is_due_while_the_log_is_full(db, owner, coupon_telling):
+    coupon = coupon_telling()
+    for n in range(100):
+        db.query("coupon_edit", coupon, f'{{"name": "{n}"}}')
+    assert due(db) == []
+    owner.execute("DELETE FROM event_log WHERE id = (SELECT min(id) FROM event_log)")
+    owner.execute("DELETE FROM event_log WHERE id = (SELECT min(id) FROM event_log)")
+    owner.execute("DELETE FROM event_log WHERE id = (SELECT min(id) FROM event_log)")
+    assert due(db) == [coupon]
