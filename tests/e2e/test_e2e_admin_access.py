@@ -129,7 +129,7 @@ NAMES_OTHERS = {"budget"}
 OF_THE_CAMPAIGN = {
     *("name", "limit", "begin", "end", "valid_days", "valid_from", "valid_to", "amount_off"),
     *("percent_off", "cap", "threshold", "currency", "metadata", "void_returns", "events"),
-    *("zone", "tags", "hidden", "user"),
+    *("zone", "tags", "hidden", "tell_before", "user"),
     *("total", "wait_s", "older_than_s", "give_up_lost", "grace", "stalled_after_s", "after"),
     *("count", "prefix", "length", "alphabet", "pattern", "codes", "word", "why", "key"),
     *("users", "repeats", "rate", "delay_ms", "connections", "patience_s"),  # of distribute

@@ -90,6 +90,8 @@ def test_show_and_list(db, coupon_new):
         "local.end": None,
         "local.valid_from": None,
         "local.valid_to": None,
+        "tell_before": None,
+        "local.tell_before": None,
         "tags": "{}",
         "local.tags": "",
         "hidden": "f",
