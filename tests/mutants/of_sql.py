@@ -11,6 +11,7 @@ AUDIT = "tests/e2e/test_e2e_audit_at_rest.py::"
 BUDGET = "tests/sql/test_sql_budget.py::"
 USE = "tests/sql/test_sql_use.py::"
 USE_CONCURRENT = "tests/sql/test_sql_use_concurrent.py::"
+EXPIRING = "tests/sql/test_sql_expiring.py::"
 WEBHOOK = "tests/sql/test_sql_webhook.py::"
 KEYS = "tests/sql/test_sql_keys.py::"
 
@@ -901,5 +902,71 @@ MUTANTS = [
         "FOR KEY SHARE OF w",
         "FOR UPDATE OF w",
         WEBHOOK + "test_enqueue_waits_for_no_worker",
+    ),
+    mutant(
+        "events",
+        "the ends that settle tells of what it settles late",
+        "sql/function/event_add.sql",
+        "\tIF are_told THEN",
+        "\tIF false THEN",
+        EXPIRING + "test_what_is_settled_late_is_told_by_settle",
+    ),
+    mutant(
+        "events",
+        "the end that settle has told while a pass reads",
+        "sql/function/expiring_tell.sql",
+        "\tWHERE NOT EXISTS (SELECT FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id\n"
+        "\t\tAND l.user_id = r.user_id AND l.slot = r.slot)\n",
+        "",
+        EXPIRING + "test_what_is_settled_late_is_told_by_settle[in the pass]",
+    ),
+    mutant(
+        "events",
+        "the lock of the coupon when a pass begins",
+        "sql/function/expiring_tell.sql",
+        "\tIF n.pass_from IS NULL THEN\n"
+        "\t\tPERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;\n",
+        "\tIF n.pass_from IS NULL THEN\n",
+        EXPIRING + "test_the_begin_of_a_pass_waits_for_settle",
+    ),
+    mutant(
+        "events",
+        "the place where the next step of a pass begins",
+        "sql/function/expiring_tell.sql",
+        "\t\tSET after_to = page.last_to, after_user",
+        "\t\tSET after_to = page.last_to + interval '1 ms', after_user",
+        EXPIRING + "test_a_pass_of_many_steps_tells_each_once",
+    ),
+    mutant(
+        "events",
+        "the used coupon whose end nobody needs",
+        "sql/function/event_expiring_add.sql",
+        "IS DISTINCT FROM 'used'",
+        "IS DISTINCT FROM 'gone'",
+        EXPIRING + "test_used_and_voided_coupons_are_not_told",
+    ),
+    mutant(
+        "events",
+        "the longer time that tells nobody twice",
+        "sql/function/expiring_tell.sql",
+        "\t\tSET pass_from = greatest(n.told_to, moment),",
+        "\t\tSET pass_from = moment,",
+        EXPIRING + "test_a_change_of_the_time_tells_nobody_twice",
+    ),
+    mutant(
+        "events",
+        "the --tell-before that events off would silence",
+        "ctl/campaign/cmd_create.c",
+        "\t\tif (!db_is_true(row, 0, \"has_events\"))",
+        "\t\tif (0)",
+        "tests/e2e/test_e2e_expiring.py::test_terms_that_it_does_not_fit",
+    ),
+    mutant(
+        "protocol",
+        "the validity that an edit removes and nothing else",
+        "ctl/campaign/cmd_create.c",
+        " && !has_validity(args) &&\n\t    !args_has",
+        " &&\n\t    !args_has",
+        "tests/e2e/test_e2e_expiring.py::test_terms_that_it_does_not_fit",
     ),
 ]
