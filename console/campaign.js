@@ -337,7 +337,8 @@ class Campaign {
     events_text() {
         const { events, tell_before } = this.shown;
         if (!events) return "are not sent";
-        return tell_before ? `are sent, also ${duration_text(tell_before)} before the end` : "are sent";
+        const before = tell_before ? `, also ${duration_text(tell_before)} before the end` : "";
+        return `are sent${before}`;
     }
 
     // What only those need who run the installation.

@@ -1,7 +1,7 @@
 /*
  * Writes the events coupon.expiring of campaigns that ask for them, in a thread: a step reads all
- * user coupons of a campaign, and nothing waits for it. The keeper's worker alone does so, and has a
- * connection for it meanwhile.
+ * user coupons of a campaign, and nothing waits for it. Only the keeper's worker does so, and only
+ * it has a connection for it.
  */
 #pragma once
 

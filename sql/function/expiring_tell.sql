@@ -30,7 +30,8 @@ DECLARE
 	page   record;
 	next   timestamptz;
 BEGIN
-	SELECT c.tell_before, c.version, c.valid_days, c.valid_to, c.settled_at IS NOT NULL AS is_over
+	SELECT c.tell_before, c.version, c.valid_days, c.valid_to,
+		c.settled_at IS NOT NULL AS is_over
 	INTO c
 	FROM coupon AS c
 	WHERE c.id = expiring_tell.coupon_id AND c.tell_before IS NOT NULL AND c.events_on;
@@ -91,11 +92,10 @@ BEGIN
 		RETURN;
 	END IF;
 
-	-- The pass is over.
+	-- The pass is over. The next one is due with the next end, of a user coupon or of one that
+	-- may still be issued, but not at once: it reads all rows again. While receives may come,
+	-- it is due after a day at the latest.
 	DELETE FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id;
-	-- The next one is due with the next end, of a user coupon or of one that
-	-- may still be issued, but not at once: it reads all rows again. While receives may come, it
-	-- is due after a day at the latest.
 	SELECT min(u.valid_to) INTO next FROM user_coupon AS u
 	WHERE u.coupon_id = n.coupon_id AND u.valid_to > n.told_to;
 	IF NOT c.is_over THEN

@@ -25,7 +25,8 @@ SET name = w.name, user_limit = w.user_limit, begin_at = w.begin_at, end_at = w.
 	zone = w.zone, currency = w.currency, amount_off = w.amount_off,
 	percent_off = w.percent_off, threshold = w.threshold, cap = w.cap, budget = w.budget,
 	metadata = w.metadata, void_returns = w.void_returns, events_on = w.events_on,
-	tell_before = w.tell_before, tags = w.tags, hidden = w.hidden, version = c.version + 1, updated_at = now()
+	tell_before = w.tell_before, tags = w.tags, hidden = w.hidden, version = c.version + 1,
+	updated_at = now()
 FROM wanted AS w
 WHERE c.id = w.id
 	AND (c.name, c.user_limit, c.begin_at, c.end_at, c.valid_days, c.valid_from, c.valid_to,
@@ -48,8 +49,8 @@ FROM (SELECT) AS one
 	LEFT JOIN budget AS b ON b.name = w.budget
 WHERE w.budget IS NOT NULL
 
--- coupon_telling: Whether the terms of a coupon with tell_before would fit it: there are events, and
--- an end of the validity that is further away. No row: it would have none.
+-- coupon_telling: Whether the terms of a coupon with tell_before would fit it: there are events,
+-- and an end of the validity that is further away. No row: it would have none.
 -- $1 coupon (NULL: a new one), $2 what is new: a JSON object with columns of the table
 SELECT coalesce(w.events_on, false) AS has_events,
 	coalesce(w.valid_days IS NOT NULL OR w.valid_to IS NOT NULL, false) AS has_end,

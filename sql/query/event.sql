@@ -47,7 +47,7 @@ WHERE c.tell_before IS NOT NULL AND c.events_on AND c.status <> 'draft'
 ORDER BY e.looked_at NULLS FIRST, c.id
 LIMIT 1
 
--- expiring_tell: A step of telling the ends of its user coupons; see sql/function/expiring_tell.sql.
+-- expiring_tell: A step of telling the ends of a campaign; see sql/function/expiring_tell.sql.
 -- $1 coupon, $2 user coupons at most
 SELECT looked_num, goes_on FROM expiring_tell($1::bigint, $2::int)
 

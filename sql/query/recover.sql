@@ -107,8 +107,8 @@ SET name = excluded.name, total_num = excluded.total_num, user_limit = excluded.
 	percent_off = excluded.percent_off, threshold = excluded.threshold, cap = excluded.cap,
 	budget = excluded.budget, metadata = excluded.metadata,
 	void_returns = excluded.void_returns, events_on = excluded.events_on,
-	tell_before = excluded.tell_before, tags = excluded.tags, hidden = excluded.hidden, status = excluded.status,
-	pause_reason = excluded.pause_reason, version = excluded.version,
+	tell_before = excluded.tell_before, tags = excluded.tags, hidden = excluded.hidden,
+	status = excluded.status, pause_reason = excluded.pause_reason, version = excluded.version,
 	updated_at = excluded.updated_at
 WHERE coupon.version < excluded.version
 RETURNING version, xmax = 0 AS is_new

@@ -61,7 +61,7 @@ CREATE TABLE expiry_notice (
 	after_to   timestamptz,          -- the last one that the pass has told; NULL: none yet
 	after_user text COLLATE "C",
 	after_slot smallint,
-	next_at    timestamptz NOT NULL, -- when the next pass is due; 'infinity': when there are new ones
+	next_at    timestamptz NOT NULL, -- of the next pass; 'infinity': when there are new ones
 	version    int NOT NULL,         -- of the terms by which next_at was found
 	looked_at  timestamptz NOT NULL
 );

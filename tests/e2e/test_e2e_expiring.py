@@ -77,7 +77,7 @@ def test_the_terms(stack):
 
 
 @pytest.mark.parametrize(
-    "value", ["", "3", "d", "3 d", "-1d", "59s", "0d", "366d", "1.5d", "3D", "99999999999999999999d"]
+    "value", ["", "3", "d", "3 d", "-1d", "59s", "0d", "366d", "1.5d", "3D", "9" * 20 + "d"]
 )
 def test_a_time_that_is_none(value, stack):
     words = ("--name", "n", "--total", 1, "--valid-days", 30, "--events", "on")

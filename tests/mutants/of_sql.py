@@ -957,7 +957,7 @@ MUTANTS = [
         "events",
         "the --tell-before that events off would silence",
         "ctl/campaign/cmd_create.c",
-        "\t\tif (!db_is_true(row, 0, \"has_events\"))",
+        '\t\tif (!db_is_true(row, 0, "has_events"))',
         "\t\tif (0)",
         "tests/e2e/test_e2e_expiring.py::test_terms_that_it_does_not_fit",
     ),

@@ -50,8 +50,8 @@ def issue(db, coupon, *users, days=0.0, **fields):
 def told(owner, coupon):
     """The users who were told, in the order of the log."""
     rows = owner.execute(
-        "SELECT user_id FROM event_log WHERE type = 'coupon.expiring' AND coupon = ARRAY[%s::bigint]"
-        " ORDER BY id",
+        "SELECT user_id FROM event_log WHERE type = 'coupon.expiring'"
+        " AND coupon = ARRAY[%s::bigint] ORDER BY id",
         coupon,
     )
     return [user for (users,) in rows for user in users]
