@@ -66,6 +66,7 @@ ROUTE(GET, "/codes/{code}", MONITOR, "codes show", "getCode")
 ROUTE(POST, "/codes/revoke", CAMPAIGN, "codes revoke", "revokeCodes", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/sets/{set}/codes", CAMPAIGN, "codes export", "exportCodeSet", .list = "codes",
       .option = "format", .value = "jsonl")
+ROUTE(PATCH, "/sets/{set}", CAMPAIGN, "codes edit", "editCodeSet")
 ROUTE(POST, "/sets/{set}/revoke", CAMPAIGN, "codes revoke", "revokeCodeSet")
 ROUTE(GET, "/webhooks", MONITOR, "webhook list", "listWebhooks", .list = "webhooks")
 ROUTE(POST, "/webhooks", CAMPAIGN, "webhook create", "createWebhook", .made = "webhook")

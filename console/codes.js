@@ -6,6 +6,8 @@ import { badge, card, count, h, number_read, plural, table, terms, time } from "
 import { list_fields, pieces_of } from "./list.js";
 import { manual_link } from "./manual.js";
 
+const END_HINT =
+    "as 2026-12-24 or 2026-12-24T18:00, in the campaign's time zone; empty: as the campaign";
 const FOREVER = "Coupons that were claimed stay. This cannot be undone.";
 
 function field(name, label, hint, input = h("input", { name, autocomplete: "off" })) {
@@ -15,11 +17,7 @@ function field(name, label, hint, input = h("input", { name, autocomplete: "off"
 // The fields that say for whom codes are, and until when; and the members of a request.
 function code_terms() {
     const [user, user_label] = field("user", "User", "who alone may claim; empty: anybody");
-    const [end, end_label] = field(
-        "valid_to",
-        "Until",
-        "as 2026-12-24 or 2026-12-24T18:00, in the campaign's time zone; empty: as the campaign",
-    );
+    const [end, end_label] = field("valid_to", "Until", END_HINT);
     return {
         labels: [user_label, end_label],
         members: () => ({
@@ -159,6 +157,24 @@ function set_revoke_ask(set, ask) {
     });
 }
 
+function set_end_ask(set, ask) {
+    const [end, end_label] = field("valid_to", "Until", END_HINT);
+    end.value = set.valid_to ?? "";
+    return ask({
+        title: `Change the end of set ${set.set}?`,
+        word: "Change",
+        fields: [end_label],
+        changes: () => [
+            `Its codes can be claimed until: ${set.valid_to ?? "the end of the campaign"} → ` +
+                (end.value.trim() || "the end of the campaign"),
+        ],
+        act: async () => {
+            const body = { valid_to: end.value.trim() || null };
+            return warned("The end is changed.", await change("PATCH", `/sets/${set.set}`, body));
+        },
+    });
+}
+
 function set_row(set, ask) {
     const form = set.form ?? set.file ?? "–";
     const used = set.kind === "word" ? set.claimed : set.used;
@@ -178,6 +194,9 @@ function set_row(set, ask) {
             set.kind === "word"
                 ? null
                 : action("Save…", () => set_save_ask(set, ask), "", `set ${set.set}`),
+            set.revoked_at
+                ? null
+                : action("End…", () => set_end_ask(set, ask), "", `set ${set.set}`),
             set.revoked_at
                 ? badge("revoked")
                 : action("Revoke…", () => set_revoke_ask(set, ask), "", `set ${set.set}`),

@@ -180,7 +180,7 @@ GRANT INSERT (name, currency, amount), UPDATE (amount, updated_at) ON budget TO 
 GRANT INSERT ON code_key, code_space, code_set TO couponmq_operator;
 GRANT INSERT (set_id, serial, coupon_id, text, spelling, metadata, state, user_id, used_at,
 	for_user, valid_to, revoked_at, revoked_by, revocation_num) ON code TO couponmq_operator;
-GRANT UPDATE (completed_at) ON code_set TO couponmq_operator;
+GRANT UPDATE (completed_at, valid_to, edit_num) ON code_set TO couponmq_operator;
 GRANT EXECUTE ON FUNCTION code_revoke(bigint[], bigint[], bigint[]) TO couponmq_operator;
 GRANT UPDATE (generation, seq) ON code_revocation TO couponmq_operator;
 -- API keys: each change takes the next number, and none is undone.

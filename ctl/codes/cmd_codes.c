@@ -1,8 +1,9 @@
 /*
  * couponctl codes: generate --word makes one code for all, show tells of a code, list of a coupon's
- * sets, export writes codes to a file, and key makes the file of keys.
+ * sets, edit changes the end of one, export writes codes to a file, and key makes the file of keys.
  */
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log/log.h"
 #include "ctl/codes/stored_codes.h"
 #include "ctl/output.h"
@@ -177,6 +178,49 @@ out:
 	text_buffer_fini(&code);
 	code_book_free(stored.book);
 	db_close(db);
+	return status;
+}
+
+static int edit_run(struct ctl *ctl)
+{
+	const struct args *args = &ctl->args;
+	int64_t set, coupon, end_ms;
+	char zone[ZONE_SIZE], text[CLOCK_RFC3339_SIZE];
+	cJSON *object = output_object();
+	struct db *db;
+	PGresult *row;
+	int status;
+
+	args_required(args, "set");
+	args_required(args, "valid-to");
+	time_check(args, "valid-to");
+	set = args_id(args, "set");
+	db = stored_lock(ctl);
+	db_run(db, "BEGIN");
+	store_key_bind(db, ctl, NULL);
+	row = db_ask(db, sql_query_code_set_list, db_id(0), postgres_number(set),
+		     postgres_text(NULL));
+	if (PQntuples(row) == 0)
+		log_fatal_as(CTL_ABSENT, "there is no set %" PRId64, set);
+	coupon = column_number(row, 0, "coupon_id");
+	PQclear(row);
+	row = store_coupon_row(db, sql_query_coupon_show, coupon);
+	snprintf(zone, sizeof(zone), "%s", column_text(row, 0, "zone"));
+	PQclear(row);
+	end_ms = time_read(args, "valid-to", TIME_END, db, zone, 0);
+	if (!db_value(db, sql_query_code_set_edit, postgres_number(set), postgres_number(end_ms)))
+		log_fatal("set %" PRId64 " is revoked: its end is of no use; nothing was changed",
+			  set);
+	db_run(db, "COMMIT");
+	db_close(db);
+	status = stored_wait(ctl);
+	output_id(object, "set", set);
+	output_id(object, "coupon", coupon);
+	output_text(object, "valid_to", end_ms ? clock_rfc3339(end_ms, text) : NULL);
+	output_say(object,
+		   "set {set} of coupon {coupon} can be claimed "
+		   "[valid_to until {valid_to}][!valid_to as long as the campaign]\n",
+		   args_has(args, "json"));
 	return status;
 }
 
@@ -517,6 +561,23 @@ const struct command codes_export_command = {
 	.summary = "write the used codes of a coupon or a set, with their users",
 };
 
+static const struct command codes_edit_command = {
+	.name = "codes edit",
+	.run = edit_run,
+	.options =
+		OPTIONS(OPTION("set", "SET", "the set, which couponctl codes list prints"),
+			OPTION_OR_NONE("valid-to", "T",
+				       "until when its codes can be claimed, now, or none: as long "
+				       "as the campaign"),
+			KEY_OPTION_AGAIN, BY_OPTION),
+	.summary = "change the end of a set of codes",
+	.detail =
+		"Both options are required. T is a time as in couponctl codes generate; it may be\n"
+		"past. Codes that were imported with an end of their own keep it. What was "
+		"claimed\n"
+		"before stays claimed.",
+};
+
 static const struct command codes_key_command = {
 	.name = "codes key",
 	.run = key_run,
@@ -531,7 +592,7 @@ static const struct command codes_key_command = {
 const struct command codes_command = {
 	.name = "codes",
 	.subcommands = COMMANDS(&codes_generate_command, &codes_import_command, &codes_list_command,
-				&codes_show_command, &codes_revoke_command, &codes_export_command,
-				&codes_key_command),
+				&codes_show_command, &codes_edit_command, &codes_revoke_command,
+				&codes_export_command, &codes_key_command),
 	.summary = "make, import, list, show, revoke and export exchange codes",
 };

@@ -3,8 +3,8 @@
 -- code_catalogue: The sets of codes with their spaces, those of the space that was made first
 -- first. Of a word its text; NULL: it is not stored yet.
 SELECT s.id, s.coupon_id, s.kind, s.first_position, s.code_num, s.for_user,
-	(extract(epoch FROM s.valid_to) * 1000)::bigint AS end_ms, s.space_id, p.form, p.alphabet,
-	p.key_version, k.fingerprint, w.text AS word
+	floor(extract(epoch FROM s.valid_to) * 1000)::bigint AS end_ms, s.space_id, p.form,
+	p.alphabet, p.key_version, k.fingerprint, w.text AS word
 FROM code_set AS s
 	LEFT JOIN code_space AS p ON p.id = s.space_id
 	LEFT JOIN code_key AS k ON k.version = p.key_version
@@ -63,7 +63,8 @@ SELECT g.ord, c.set_id, c.serial, c.coupon_id, s.kind,
 	CASE WHEN c.state = 'used' AND c.batch IS NULL OR c.revocation_num = 0 THEN c.state END
 		AS imported_as,
 	coalesce(c.for_user, s.for_user) AS for_user,
-	coalesce(extract(epoch FROM coalesce(c.valid_to, s.valid_to)) * 1000, 0)::bigint AS end_ms,
+	coalesce(floor(extract(epoch FROM coalesce(c.valid_to, s.valid_to)) * 1000), 0)::bigint
+		AS end_ms,
 	c.set_id || CASE s.kind WHEN 'word' THEN '' ELSE '.' || c.serial END AS code
 FROM unnest($1::text[]) WITH ORDINALITY AS g (text, ord),
 	LATERAL (SELECT * FROM code WHERE code.text = g.text OFFSET 0) AS c,
@@ -141,6 +142,14 @@ RETURNING id
 -- $1 set
 UPDATE code_set SET completed_at = now() WHERE id = $1::bigint AND completed_at IS NULL
 
+-- code_set_edit: Gives a set another end. No row: there is no such set, or it is revoked.
+-- $1 set, $2 the end in ms (0: as the campaign)
+UPDATE code_set
+SET valid_to = timestamptz 'epoch' + nullif($2::bigint, 0) * interval '1 ms',
+	edit_num = edit_num + 1
+WHERE id = $1::bigint AND revoked_at IS NULL
+RETURNING id
+
 -- code_set_generate: Gives a range of positions to a set of codes. Returns the set. No row: there
 -- is no such coupon, or a part of the range is in use. To be run under the lock "codes". The id
 -- keeps up with the clock, so that no id is given twice when PostgreSQL was put back to an earlier
@@ -199,7 +208,7 @@ UNION ALL
 SELECT id FROM code_space WHERE form = $1::text AND alphabet = $2::text AND key_version = $3::int
 
 -- code_state: Whether the sets of codes have changed since the same text was returned before.
-SELECT concat_ws(' ', count(*), max(id), count(completed_at)) AS state
+SELECT concat_ws(' ', count(*), max(id), count(completed_at), sum(edit_num)) AS state
 FROM code_set
 
 -- code_stats: The sets of a coupon with their numbers. In a revoked set all codes that are not used

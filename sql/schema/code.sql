@@ -35,6 +35,7 @@ CREATE TABLE code_set (
 	request        text UNIQUE,                -- by which a repeated command finds its set
 	source         text,                       -- the name of the file
 	completed_at   timestamptz,                -- the file is written, or read to its end
+	edit_num       int NOT NULL DEFAULT 0,     -- how often valid_to was changed
 	created_by     text NOT NULL,
 	created_at     timestamptz NOT NULL DEFAULT now(),
 	revoked_by     text,

@@ -147,6 +147,61 @@ def test_the_end_of_a_code_is_redis_clock_against_the_claim(stack, claim, tmp_pa
     wait_until(lambda: (json.loads(shown())["refused"] or {}).get("code_expired") == 3)
 
 
+def test_the_end_of_a_set_can_be_changed(stack, claim, tmp_path):
+    """What the command has answered is true for the next request."""
+    coupon, user = stack.coupon_make(10, limit=9, zone="Europe/Berlin"), user_new()
+
+    def edited(code, end):
+        words = ("edit", "--set", claim.show(code)["set"], "--valid-to", end)
+        told = json.loads(claim(*words, "--json"))
+        assert claim.show(code)["valid_to"] == told["valid_to"]
+        return told["valid_to"]
+
+    with stack.client() as client:
+        for code in of_each_kind(claim, coupon, tmp_path, "--valid-to", later(3600)):
+            edited(code, "now")
+            assert call(client, "code", code, user)["why"] == "code_expired"
+            assert call(client, "claim", code, user)["status"] == "code_expired"
+            assert edited(code, "2098-12-24") == "2098-12-24T23:00:00.000Z", "in its zone"
+            told = call(client, "code", code, user)
+            assert told["claimable"] and told["code_end"] == "2098-12-24T23:00:00.000Z"
+            assert edited(code, "none") is None
+            assert "code_end" not in call(client, "code", code, user)
+            assert call(client, "claim", code, user, ack="issued")["status"] == "issued"
+            edited(code, "now")
+            again = call(client, "claim", code, user)
+            if claim.show(code)["kind"] == "word":  # claimed once more
+                assert again["status"] == "code_expired"
+            else:
+                assert again["replayed"], "it was claimed before"
+    own, other = mark(), mark()
+    path = file_of(tmp_path, "code,valid_to", f"{own},2097-01-01", f"{other},")
+    code_set = imported(claim, coupon, path)["set"]
+    claim("edit", "--set", code_set, "--valid-to", "2098-01-01")
+    ends = [claim.show(code)["valid_to"] for code in (own, other)]
+    assert ends == ["2097-01-01T23:00:00.000Z", "2098-01-01T23:00:00.000Z"]
+
+
+def test_an_end_that_cannot_be_changed(stack, claim):
+    coupon = stack.coupon_make(10)
+    code = claim.made(coupon, 1, "--valid-to", "2098-12-24")[0]
+    shown = claim.show(code)
+    for words, status, told in (
+        (("--set", shown["set"]), 2, "codes edit needs --valid-to"),
+        (("--valid-to", "none"), 2, "codes edit needs --set"),
+        (("--set", shown["set"], "--valid-to", "tomorrow"), 2, f'"tomorrow": {TIMES}'),
+        (("--set", shown["set"], "--valid-to", ""), 2, f'--valid-to is "": {TIMES}'),
+        (("--set", "x", "--valid-to", "none"), 2, '--set is "x"'),
+        (("--set", 2**63 - 1, "--valid-to", "none"), 9, f"there is no set {2**63 - 1}"),
+    ):
+        result = claim.run("edit", *words)
+        assert (result.returncode, told in result.stderr) == (status, True), result
+    assert claim.show(code) == shown
+    claim("revoke", "--set", shown["set"], "--yes")
+    result = claim.run("edit", "--set", shown["set"], "--valid-to", "none")
+    assert result.returncode == 1 and "is revoked: its end is of no use" in result.stderr
+
+
 def test_times_of_a_file_are_of_the_campaigns_zone(stack, claim, tmp_path):
     coupon = stack.coupon_make(10, zone="Europe/Berlin", end="2099-12-31")
     codes = [mark() for _ in range(6)]

@@ -969,4 +969,12 @@ MUTANTS = [
         " &&\n\t    !args_has",
         "tests/e2e/test_e2e_expiring.py::test_terms_that_it_does_not_fit",
     ),
+    mutant(
+        "codes",
+        "the changed end of a set that gateways have not read",
+        "sql/query/code.sql",
+        "count(completed_at), sum(edit_num)) AS state",
+        "count(completed_at)) AS state",
+        "tests/e2e/test_e2e_code_terms.py::test_the_end_of_a_set_can_be_changed",
+    ),
 ]
