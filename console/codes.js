@@ -196,7 +196,7 @@ function set_row(set, ask) {
                 : action("Save…", () => set_save_ask(set, ask), "", `set ${set.set}`),
             set.revoked_at
                 ? null
-                : action("End…", () => set_end_ask(set, ask), "", `set ${set.set}`),
+                : action("Change end…", () => set_end_ask(set, ask), "", `set ${set.set}`),
             set.revoked_at
                 ? badge("revoked")
                 : action("Revoke…", () => set_revoke_ask(set, ask), "", `set ${set.set}`),

@@ -25,6 +25,7 @@
 struct expiry {
 	struct thread thread;
 	struct postgres *postgres; /* blocking */
+	int64_t after;             /* the campaign of the last step: they take turns */
 };
 
 static int is_over(void *context)
@@ -48,13 +49,17 @@ static int step(struct expiry *expiry)
 	}
 	if (postgres_open(expiry->postgres))
 		return 0;
-	due = postgres_ask(expiry->postgres, sql_query_expiring_due, 0, NULL, &patience);
+	due = postgres_ask(expiry->postgres, sql_query_expiring_due,
+			   POSTGRES_ARGUMENTS(postgres_number(expiry->after)), &patience);
 	if (!due || PQntuples(due) == 0) {
+		is_done = due && expiry->after > 0; /* begin again with the first one */
+		expiry->after = 0;
 		PQclear(due);
-		return 0;
+		return is_done;
 	}
+	expiry->after = number_at(due, 0, 0);
 	told = postgres_ask(expiry->postgres, sql_query_expiring_tell,
-			    POSTGRES_ARGUMENTS(postgres_number(number_at(due, 0, 0)),
+			    POSTGRES_ARGUMENTS(postgres_number(expiry->after),
 					       postgres_number(PAGE)),
 			    &patience);
 	/* Nothing was returned: another session is at it. */

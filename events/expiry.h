@@ -11,5 +11,5 @@ struct expiry;
 
 /* Starts the thread. `config` must outlive it. */
 struct expiry *expiry_start(const struct config *config);
-/* Stops the thread. A step that runs is broken off: it is done again, as if it had not begun. */
+/* Stops the thread. Abandons a step under way; PostgreSQL may still commit it, as a whole. */
 void expiry_stop(struct expiry *expiry);

@@ -70,9 +70,9 @@
 			     "whether events of the campaign and its receives are published; "     \
 			     "default off"),                                                       \
 		OPTION_OR_NONE("tell-before", "D",                                                 \
-			       "coupon.expiring is published so long before a user's coupon "      \
-			       "ends, as 3d, 12h or 30m: 1m to 365d; needs --events on; "          \
-			       "default: not at all"),                                             \
+			       "how long before a user's coupon ends coupon.expiring is "          \
+			       "published, as 3d, 12h or 30m: 1m to 365d; needs --events on; "     \
+			       "default: it is not"),                                              \
 		OPTION_OR_NONE("tags", "LIST",                                                     \
 			       "words by which it is found, separated by commas: up to 16 of 1 "   \
 			       "to 32 lower-case letters, digits, '.', '_' and '-'"),              \
@@ -392,7 +392,7 @@ static void telling_check(struct db *db, int64_t id, const char *terms)
 
 	if (PQntuples(row) > 0) {
 		if (!db_is_true(row, 0, "has_events"))
-			log_fatal("%s needs %s on, also while it is there; nothing was changed",
+			log_fatal("%s needs %s on: end both together; nothing was changed",
 				  say_option("tell-before"), say_option("events"));
 		if (!db_is_true(row, 0, "has_end"))
 			log_fatal("%s needs an end of the validity, %s or %s; nothing was changed",
@@ -413,13 +413,19 @@ static void telling_check(struct db *db, int64_t id, const char *terms)
  */
 static int64_t terms_store(struct db *db, const char *sql, int64_t id, int is_new, cJSON *terms)
 {
+	static const char *const telling[] = { "tell_before", "events_on", "valid_days",
+					       "valid_to" };
 	char *text = checked(json_write(terms));
 	PGresult *row = db_ask(db, sql_query_coupon_budget, db_id(is_new ? 0 : id),
 			       postgres_text(text));
 	const char *budget = PQntuples(row) > 0 ? column_text(row, 0, "budget") : NULL, *currency;
 	int64_t value;
+	int is_telling = 0;
 
-	telling_check(db, is_new ? 0 : id, text);
+	for (size_t i = 0; i < sizeof(telling) / sizeof(telling[0]); i++)
+		is_telling |= cJSON_HasObjectItem(terms, telling[i]);
+	if (is_telling)
+		telling_check(db, is_new ? 0 : id, text);
 	if (budget && !db_is_true(row, 0, "is_known"))
 		log_fatal_as(CTL_ABSENT, "there is no budget %s", budget);
 	if (budget && !db_is_true(row, 0, "fits")) {

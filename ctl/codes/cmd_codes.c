@@ -184,9 +184,9 @@ out:
 static int edit_run(struct ctl *ctl)
 {
 	const struct args *args = &ctl->args;
-	int64_t set, coupon, end_ms;
 	char zone[ZONE_SIZE], text[CLOCK_RFC3339_SIZE];
-	cJSON *object = output_object();
+	int64_t set, coupon, end_ms;
+	cJSON *object;
 	struct db *db;
 	PGresult *row;
 	int status;
@@ -196,27 +196,30 @@ static int edit_run(struct ctl *ctl)
 	time_check(args, "valid-to");
 	set = args_id(args, "set");
 	db = stored_lock(ctl);
-	db_run(db, "BEGIN");
-	store_key_bind(db, ctl, NULL);
-	row = db_ask(db, sql_query_code_set_list, db_id(0), postgres_number(set),
-		     postgres_text(NULL));
-	if (PQntuples(row) == 0)
-		log_fatal_as(CTL_ABSENT, "there is no set %" PRId64, set);
-	coupon = column_number(row, 0, "coupon_id");
-	PQclear(row);
-	row = store_coupon_row(db, sql_query_coupon_show, coupon);
-	snprintf(zone, sizeof(zone), "%s", column_text(row, 0, "zone"));
-	PQclear(row);
-	end_ms = time_read(args, "valid-to", TIME_END, db, zone, 0);
-	if (!db_value(db, sql_query_code_set_edit, postgres_number(set), postgres_number(end_ms)))
-		log_fatal("set %" PRId64 " is revoked: its end is of no use; nothing was changed",
-			  set);
-	db_run(db, "COMMIT");
+	object = store_key_begin(db, ctl);
+	if (!object) {
+		row = db_ask(db, sql_query_code_set_list, db_id(0), postgres_number(set),
+			     postgres_text(NULL));
+		if (PQntuples(row) == 0)
+			log_fatal_as(CTL_ABSENT, "there is no set %" PRId64, set);
+		coupon = column_number(row, 0, "coupon_id");
+		PQclear(row);
+		row = store_coupon_row(db, sql_query_coupon_show, coupon);
+		snprintf(zone, sizeof(zone), "%s", column_text(row, 0, "zone"));
+		PQclear(row);
+		end_ms = time_read(args, "valid-to", TIME_END, db, zone, 0);
+		if (!db_value(db, sql_query_code_set_edit, postgres_number(set),
+			      postgres_number(end_ms)))
+			log_fatal("set %" PRId64 " is revoked: its end cannot be changed", set);
+		object = output_object();
+		output_id(object, "set", set);
+		output_id(object, "coupon", coupon);
+		output_text(object, "valid_to", end_ms ? clock_rfc3339(end_ms, text) : NULL);
+		store_key_answer(db, ctl, object);
+		db_run(db, "COMMIT");
+	}
 	db_close(db);
 	status = stored_wait(ctl);
-	output_id(object, "set", set);
-	output_id(object, "coupon", coupon);
-	output_text(object, "valid_to", end_ms ? clock_rfc3339(end_ms, text) : NULL);
 	output_say(object,
 		   "set {set} of coupon {coupon} can be claimed "
 		   "[valid_to until {valid_to}][!valid_to as long as the campaign]\n",
@@ -569,7 +572,7 @@ static const struct command codes_edit_command = {
 			OPTION_OR_NONE("valid-to", "T",
 				       "until when its codes can be claimed, now, or none: as long "
 				       "as the campaign"),
-			KEY_OPTION_AGAIN, BY_OPTION),
+			KEY_OPTION, BY_OPTION),
 	.summary = "change the end of a set of codes",
 	.detail =
 		"Both options are required. T is a time as in couponctl codes generate; it may be\n"

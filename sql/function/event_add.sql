@@ -42,6 +42,8 @@ DECLARE
 	late_coupon   bigint[]; -- what is told here
 	late_user     text[];
 	late_slot     smallint[];
+	late_batch    uuid[];
+	late_idx      smallint[];
 BEGIN
 	SELECT array_agg(c.id),
 		bool_and(c.valid_xid IS NULL
@@ -116,27 +118,33 @@ BEGIN
 			FROM (SELECT unnest(event_add.coupon) AS coupon,
 					unnest(event_add.user_id) AS user_id,
 					unnest(event_add.slot) AS slot) AS r
-				CROSS JOIN LATERAL (SELECT u.coupon_id, u.user_id, u.slot,
-						u.valid_to > e.pass_from AS is_read
+				CROSS JOIN LATERAL (SELECT u.coupon_id, u.user_id, u.slot, u.batch,
+						u.idx, u.valid_to > e.pass_from AS is_read
 					FROM user_coupon AS u, coupon AS c, expiry_notice AS e
 					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
 						AND u.slot = r.slot AND c.id = r.coupon
+						AND c.tell_before IS NOT NULL
 						AND e.coupon_id = r.coupon
-						AND u.valid_to <= e.told_to
-						AND u.valid_to > clock_timestamp()
-						AND u.received_at <= u.valid_to
-							- c.tell_before * interval '1 s'
+						AND EXISTS (
+							SELECT FROM unnest(e.told_to || e.old_to,
+								e.before || e.old_before)
+								AS o (until, before)
+							WHERE u.valid_to <= o.until
+								AND u.received_at
+								<= u.valid_to - o.before)
 					LIMIT 1) AS u
 		), noted AS (
 			INSERT INTO expiry_late (coupon_id, user_id, slot)
 			SELECT l.coupon_id, l.user_id, l.slot FROM late AS l WHERE l.is_read
 			ON CONFLICT DO NOTHING
 		)
-		SELECT array_agg(l.coupon_id), array_agg(l.user_id), array_agg(l.slot)
-		INTO late_coupon, late_user, late_slot
+		SELECT array_agg(l.coupon_id), array_agg(l.user_id), array_agg(l.slot),
+			array_agg(l.batch), array_agg(l.idx)
+		INTO late_coupon, late_user, late_slot, late_batch, late_idx
 		FROM late AS l;
 		IF late_coupon IS NOT NULL THEN
-			PERFORM event_expiring_add(late_coupon, late_user, late_slot);
+			PERFORM event_expiring_add(late_coupon, late_user, late_slot, late_batch,
+				late_idx);
 		END IF;
 	END IF;
 END

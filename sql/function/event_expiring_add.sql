@@ -1,14 +1,16 @@
 -- version: 1
--- function: event_expiring_add(bigint[],text[],smallint[])
+-- function: event_expiring_add(bigint[],text[],smallint[],uuid[],smallint[])
 --
 -- Writes the events coupon.expiring of user coupons of coupons with events, in rows of event_log of
--- up to 1,000 events. Element i of the arrays is one user coupon. One that is gone, voided or used
--- has no event. The caller holds the locks of the coupons, so none is voided meanwhile; orders lock
--- receives, so one may be used meanwhile.
+-- up to 1,000 events. Element i of the arrays is one user coupon. One that is gone, voided, used or
+-- at its end has no event. The caller holds the locks of the coupons, so none is voided meanwhile;
+-- orders lock receives, so one may be used meanwhile.
 CREATE OR REPLACE FUNCTION event_expiring_add(
 	coupon  bigint[],
 	user_id text[],
-	slot    smallint[])
+	slot    smallint[],
+	batch   uuid[],
+	idx     smallint[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = public, pg_temp
@@ -33,11 +35,14 @@ BEGIN
 	FROM (
 		SELECT r.ord, u.*
 		FROM unnest(event_expiring_add.coupon, event_expiring_add.user_id,
-				event_expiring_add.slot)
-				WITH ORDINALITY AS r (coupon, user_id, slot, ord)
+				event_expiring_add.slot, event_expiring_add.batch,
+				event_expiring_add.idx)
+				WITH ORDINALITY AS r (coupon, user_id, slot, batch, idx, ord)
 			CROSS JOIN LATERAL (SELECT u.* FROM user_coupon AS u
 				WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
-					AND u.slot = r.slot LIMIT 1) AS u
+					AND u.slot = r.slot AND u.batch = r.batch
+					AND u.idx = r.idx AND u.valid_to > clock_timestamp()
+				LIMIT 1) AS u
 		-- A look-up for each, not a join: see settle().
 		WHERE (SELECT true FROM coupon_void AS v WHERE v.coupon_id = u.coupon_id
 				AND v.batch = u.batch AND v.idx = u.idx LIMIT 1) IS NULL

@@ -1,20 +1,22 @@
 -- version: 1
 -- function: expiring_tell(bigint,int)
 --
--- Does a step of telling the ends of the user coupons of a campaign with tell_before: writes the
--- event coupon.expiring of at most so many. Returns how many it looked at, and whether the pass
--- goes on; no row: another session is at it, or there is nothing to tell any more.
+-- Runs one step for a campaign with tell_before: writes coupon.expiring for at most `most` user
+-- coupons. Returns how many it looked at, and whether the pass goes on; no row: another session is
+-- at it, or the campaign asks for no events any more.
 --
 -- A user coupon is told when its end is tell_before away, if it was received by then: whoever
--- receives it later learns the end with coupon.issued. A pass tells those whose end came within
--- that distance since the pass before. It begins with a step that only raises told_to, under the
--- lock of the coupon. From then on settle() tells by itself what it issues late (event_add()), and
--- notes it in expiry_late for the steps that read meanwhile: so none is left out, nor told twice.
+-- receives it later learns the end from coupon.issued. A pass tells those whose end has come within
+-- that distance since the pass before. It begins with a step that only sets told_to, under the lock
+-- of the coupon. From then on settle() tells by itself what it issues late (event_add()), and notes
+-- it in expiry_late for the steps that read meanwhile: so none is left out, and none told twice.
+--
+-- told_to goes back when tell_before becomes shorter, or the clock is set back. Then old_to and
+-- old_before say who has been told already.
 --
 -- The user coupons of a page are read before the coupon is locked, in the order of their ends,
 -- users and slots. No index has that order: it would cost each insert of every campaign. So each
--- page reads all rows of the campaign; 20,000 of them are a page, and that of a million is read 50
--- times.
+-- page reads all rows of the campaign.
 CREATE OR REPLACE FUNCTION expiring_tell(coupon_id bigint, most int)
 RETURNS TABLE (looked_num bigint, goes_on boolean)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -24,13 +26,13 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	moment timestamptz := clock_timestamp();
-	before interval;
+	asked  interval;
 	c      record; -- the coupon
 	n      expiry_notice;
 	page   record;
 	next   timestamptz;
 BEGIN
-	SELECT c.tell_before, c.version, c.valid_days, c.valid_to,
+	SELECT c.tell_before, c.valid_days, c.valid_to, c.issued_num,
 		c.settled_at IS NOT NULL AS is_over
 	INTO c
 	FROM coupon AS c
@@ -38,13 +40,13 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN;
 	END IF;
-	before := c.tell_before * interval '1 s';
+	asked := c.tell_before * interval '1 s';
 
 	-- ON CONFLICT would wait for another session that is at it.
 	IF NOT EXISTS (SELECT FROM expiry_notice AS e WHERE e.coupon_id = expiring_tell.coupon_id)
 	THEN
-		INSERT INTO expiry_notice (coupon_id, told_to, next_at, version, looked_at)
-		VALUES (expiring_tell.coupon_id, moment, '-infinity', 0, moment)
+		INSERT INTO expiry_notice (coupon_id, told_to, before, next_at)
+		VALUES (expiring_tell.coupon_id, moment, asked, '-infinity')
 		ON CONFLICT DO NOTHING;
 	END IF;
 	SELECT * INTO n FROM expiry_notice AS e
@@ -54,23 +56,37 @@ BEGIN
 	END IF;
 
 	IF n.pass_from IS NULL THEN
+		IF n.told_to > moment + asked THEN
+			n.old_to := n.old_to || n.told_to;
+			n.old_before := n.old_before || n.before;
+			n.told_to := moment;
+		END IF;
 		PERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;
 		UPDATE expiry_notice AS e
-		SET pass_from = greatest(n.told_to, moment),
-			told_to = greatest(n.told_to, moment + before), after_to = NULL,
-			after_user = NULL, after_slot = NULL, looked_at = moment
+		SET pass_from = greatest(n.told_to, moment), told_to = moment + asked,
+			before = asked, after_to = NULL, after_user = NULL, after_slot = NULL,
+			(old_to, old_before) = (
+				SELECT coalesce(array_agg(o.until), '{}'),
+					coalesce(array_agg(o.before), '{}')
+				FROM unnest(n.old_to, n.old_before) AS o (until, before)
+				WHERE o.until > moment)
 		WHERE e.coupon_id = n.coupon_id;
 		RETURN QUERY SELECT 0::bigint, true;
 		RETURN;
 	END IF;
 
 	SELECT count(*) AS num, array_agg(u.user_id) AS user_id, array_agg(u.slot) AS slot,
+		array_agg(u.batch) AS batch, array_agg(u.idx) AS idx,
 		(array_agg(u.valid_to))[count(*)] AS last_to
 	INTO page
 	FROM (
-		SELECT u.user_id, u.slot, u.valid_to FROM user_coupon AS u
-		WHERE u.coupon_id = n.coupon_id AND u.valid_to > n.pass_from
-			AND u.valid_to <= n.told_to AND u.received_at <= u.valid_to - before
+		SELECT u.user_id, u.slot, u.batch, u.idx, u.valid_to FROM user_coupon AS u
+		WHERE u.coupon_id = n.coupon_id AND u.valid_to > greatest(n.pass_from, moment)
+			AND u.valid_to <= n.told_to AND u.received_at <= u.valid_to - n.before
+			AND NOT EXISTS (
+				SELECT FROM unnest(n.old_to, n.old_before) AS o (until, before)
+				WHERE u.valid_to <= o.until
+					AND u.received_at <= u.valid_to - o.before)
 			AND (n.after_to IS NULL OR (u.valid_to, u.user_id, u.slot)
 				> (n.after_to, n.after_user, n.after_slot))
 		ORDER BY u.valid_to, u.user_id, u.slot
@@ -78,23 +94,25 @@ BEGIN
 	) AS u;
 	PERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;
 	PERFORM event_expiring_add(array_agg(n.coupon_id), array_agg(r.user_id ORDER BY r.ord),
-		array_agg(r.slot ORDER BY r.ord))
-	FROM unnest(page.user_id, page.slot) WITH ORDINALITY AS r (user_id, slot, ord)
+		array_agg(r.slot ORDER BY r.ord), array_agg(r.batch ORDER BY r.ord),
+		array_agg(r.idx ORDER BY r.ord))
+	FROM unnest(page.user_id, page.slot, page.batch, page.idx)
+		WITH ORDINALITY AS r (user_id, slot, batch, idx, ord)
 	WHERE NOT EXISTS (SELECT FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id
 		AND l.user_id = r.user_id AND l.slot = r.slot)
 	HAVING count(*) > 0;
 	IF page.num = expiring_tell.most THEN
 		UPDATE expiry_notice AS e
 		SET after_to = page.last_to, after_user = page.user_id[page.num],
-			after_slot = page.slot[page.num], looked_at = moment
+			after_slot = page.slot[page.num]
 		WHERE e.coupon_id = n.coupon_id;
 		RETURN QUERY SELECT page.num, true;
 		RETURN;
 	END IF;
 
 	-- The pass is over. The next one is due with the next end, of a user coupon or of one that
-	-- may still be issued, but not at once: it reads all rows again. While receives may come,
-	-- it is due after a day at the latest.
+	-- may still be issued, but not at once, for it reads all rows again: that takes at most a
+	-- twentieth of the time. While receives may come, it is due after a day at the latest.
 	DELETE FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id;
 	SELECT min(u.valid_to) INTO next FROM user_coupon AS u
 	WHERE u.coupon_id = n.coupon_id AND u.valid_to > n.told_to;
@@ -102,12 +120,14 @@ BEGIN
 		next := least(next, CASE WHEN c.valid_days IS NOT NULL
 				THEN moment + c.valid_days * interval '24 hours'
 				WHEN c.valid_to > n.told_to THEN c.valid_to END,
-			moment + before + interval '1 day');
+			moment + n.before + interval '1 day');
 	END IF;
 	UPDATE expiry_notice AS e
-	SET pass_from = NULL, version = c.version, looked_at = moment,
-		next_at = CASE WHEN next IS NULL THEN 'infinity' ELSE greatest(next - before, moment
-			+ greatest(least(before / 100, interval '1 hour'), interval '1 s')) END
+	SET pass_from = NULL, valid_days = c.valid_days, valid_to = c.valid_to,
+		issued_num = c.issued_num,
+		next_at = CASE WHEN next IS NULL THEN 'infinity' ELSE greatest(next - n.before,
+			moment + greatest(least(n.before / 100, interval '1 hour'), interval '1 s',
+				20 * (clock_timestamp() - moment))) END
 	WHERE e.coupon_id = n.coupon_id;
 	RETURN QUERY SELECT page.num, false;
 END

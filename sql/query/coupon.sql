@@ -49,8 +49,8 @@ FROM (SELECT) AS one
 	LEFT JOIN budget AS b ON b.name = w.budget
 WHERE w.budget IS NOT NULL
 
--- coupon_telling: Whether the terms of a coupon with tell_before would fit it: there are events,
--- and an end of the validity that is further away. No row: it would have none.
+-- coupon_telling: Whether the terms of a coupon with tell_before would fit it: it has events, its
+-- validity ends, and a number of days is longer. No row: it would have none.
 -- $1 coupon (NULL: a new one), $2 what is new: a JSON object with columns of the table
 SELECT coalesce(w.events_on, false) AS has_events,
 	coalesce(w.valid_days IS NOT NULL OR w.valid_to IS NOT NULL, false) AS has_end,

@@ -36,15 +36,18 @@ SELECT event_log_remove($1::bigint[], $2::bigint[], $3::text[], $4::text[])
 -- event_webhooks: Whether events are passed on to webhooks.
 SELECT EXISTS (SELECT FROM webhook WHERE state = 'enabled') AS are_wanted
 
--- expiring_due: A campaign with tell_before whose pass is under way or due, the one that was looked
--- at longest ago. While a hundred rows of the log wait, none is: its events would grow further.
+-- expiring_due: Finds the next campaign with tell_before whose pass is under way or due. None while
+-- 100 or more rows of the log wait: its events would grow further.
+-- $1 after this id
 SELECT c.id
 FROM coupon AS c LEFT JOIN expiry_notice AS e ON e.coupon_id = c.id
-WHERE c.tell_before IS NOT NULL AND c.events_on AND c.status <> 'draft'
+WHERE c.id > $1::bigint AND c.tell_before IS NOT NULL AND c.events_on AND c.status <> 'draft'
 	AND (e.coupon_id IS NULL OR e.pass_from IS NOT NULL OR e.next_at <= clock_timestamp()
-		OR e.version <> c.version OR (e.next_at = 'infinity' AND c.settled_at IS NULL))
+		OR (e.before, e.valid_days, e.valid_to)
+			IS DISTINCT FROM (c.tell_before * interval '1 s', c.valid_days, c.valid_to)
+		OR (c.settled_at IS NOT NULL AND e.issued_num <> c.issued_num))
 	AND (SELECT count(*) FROM (SELECT FROM event_log LIMIT 100) AS l) < 100
-ORDER BY e.looked_at NULLS FIRST, c.id
+ORDER BY c.id
 LIMIT 1
 
 -- expiring_tell: A step of telling the ends of a campaign; see sql/function/expiring_tell.sql.

@@ -53,17 +53,21 @@ END
 $$;
 
 -- How far coupon.expiring was told of the user coupons of a campaign with tell_before: see
--- expiring_tell(). A row of its own, because that of the coupon is hot.
+-- expiring_tell(). A table of its own, because the row of the coupon is hot.
 CREATE TABLE expiry_notice (
 	coupon_id  bigint PRIMARY KEY,
-	told_to    timestamptz NOT NULL, -- told are, or are being, those that end up to this time
-	pass_from  timestamptz,          -- and after this one in the pass under way; NULL: none
-	after_to   timestamptz,          -- the last one that the pass has told; NULL: none yet
+	told_to    timestamptz NOT NULL,  -- user coupons that end by then are told, or in the pass,
+	before     interval NOT NULL,     -- if they were received so long before their end
+	old_to     timestamptz[] NOT NULL DEFAULT '{}', -- and those that were told by earlier
+	old_before interval[] NOT NULL DEFAULT '{}',    -- terms
+	pass_from  timestamptz,           -- the pass tells those that end after it; NULL: none
+	after_to   timestamptz,           -- the last one that the pass has told; NULL: none yet
 	after_user text COLLATE "C",
 	after_slot smallint,
-	next_at    timestamptz NOT NULL, -- of the next pass; 'infinity': when there are new ones
-	version    int NOT NULL,         -- of the terms by which next_at was found
-	looked_at  timestamptz NOT NULL
+	next_at    timestamptz NOT NULL,  -- when the next pass is due; 'infinity': never
+	valid_days int,                   -- of the coupon, as next_at supposes it
+	valid_to   timestamptz,
+	issued_num bigint
 );
 
 -- The user coupons that settle() has told by itself while a pass was under way, which must not tell

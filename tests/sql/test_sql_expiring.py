@@ -57,8 +57,8 @@ def told(owner, coupon):
     return [user for (users,) in rows for user in users]
 
 
-def due(db):
-    return [int(row["id"]) for row in db.query("expiring_due")]
+def due(db, after=0):
+    return [int(row["id"]) for row in db.query("expiring_due", after)]
 
 
 def steps(db, coupon, most=MOST):
@@ -98,23 +98,25 @@ def test_who_is_told(db, owner, coupon_telling):
 
 
 def test_what_an_event_has(db, owner, coupon_telling):
+    """In the order of the ends: each array is."""
     coupon = coupon_telling()
     (one,) = issue(db, coupon, "a", days=28, key="k")
+    (two,) = issue(db, coupon, "b", days=29)
     steps(db, coupon)
     (row,) = owner.execute(
         "SELECT num, batch, idx, slot, key, at_ms, detail FROM event_log"
         " WHERE type = 'coupon.expiring' AND coupon = ARRAY[%s::bigint]",
         coupon,
     )
-    detail = row[6][0]
-    assert row[:6] == (1, [one.batch], [0], [1], ["k"], [one.at_ms])
+    assert row[:6] == (2, [two.batch, one.batch], [0, 0], [1, 1], ["", "k"], [two.at_ms, one.at_ms])
     stored = owner.execute(
         "SELECT to_char(valid_from AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),"
         " to_char(valid_to AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-        " FROM user_coupon WHERE coupon_id = %s",
+        " FROM user_coupon WHERE coupon_id = %s ORDER BY valid_to",
         coupon,
     )
-    assert [(detail["valid_from"], detail["valid_to"])] == stored and len(detail) == 2
+    assert [(detail["valid_from"], detail["valid_to"]) for detail in row[6]] == stored
+    assert [len(detail) for detail in row[6]] == [2, 2]
 
 
 def test_a_pass_of_many_steps_tells_each_once(db, owner, coupon_telling):
@@ -259,11 +261,12 @@ def test_when_the_next_pass_is_due(db, owner, coupon_telling):
     assert 86000 < next_s() <= 86400, "receives may come: after a day at the latest"
     issue(db, coupon, "a", days=26.5)
     db.query("coupon_edit", coupon, '{"name": "other terms"}')
-    assert due(db) == [coupon]
+    assert due(db) == [], "these change no end"
+    owner.execute("UPDATE expiry_notice SET next_at = now()")
     steps(db, coupon)
     assert 42000 < next_s() <= 43200, "when it is three days before the first end"
     issue(db, coupon, "b", days=26.9999)
-    db.query("coupon_edit", coupon, '{"name": "again"}')
+    owner.execute("UPDATE expiry_notice SET next_at = now()")
     steps(db, coupon)
     assert 2500 < next_s() <= 2592, "not before a hundredth of the time"
     # It is over, and everybody has been told.
@@ -272,8 +275,120 @@ def test_when_the_next_pass_is_due(db, owner, coupon_telling):
     owner.execute("UPDATE expiry_notice SET next_at = now() WHERE coupon_id = %s", coupon)
     steps(db, coupon)
     assert next_s() is None and due(db) == []
-    owner.execute("UPDATE coupon SET settled_at = NULL WHERE id = %s", coupon)
+    owner.execute("UPDATE coupon SET issued_num = 3 WHERE id = %s", coupon)
+    owner.execute("UPDATE coupon SET settled_at = now() WHERE id = %s", coupon)
     assert due(db) == [coupon], "there is a new outcome"
+
+
+def test_nobody_is_told_after_the_end(db, owner, coupon_telling):
+    """The pass had begun, and could not go on."""
+    coupon = coupon_telling()
+    issue(db, coupon, "a", "b", days=28)
+    db.query("expiring_tell", coupon, MOST)
+    owner.execute(
+        "UPDATE user_coupon SET valid_to = now() - interval '1 s' WHERE coupon_id = %s"
+        " AND user_id = 'a'",
+        coupon,
+    )
+    owner.execute("UPDATE expiry_notice SET pass_from = now() - interval '1 h'")
+    steps(db, coupon)
+    assert told(owner, coupon) == ["b"]
+
+
+def test_one_that_is_voided_between_reading_and_locking(db, db_new, owner, coupon_telling):
+    """Its slot has another receive, which is told when its own time comes."""
+    coupon = coupon_telling()
+    (old,) = issue(db, coupon, "a", days=28)
+    db.query("expiring_tell", coupon, MOST)
+    other = db_new()
+    other.execute("BEGIN")
+    other.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", coupon)
+    telling = threading.Thread(target=lambda: db.query("expiring_tell", coupon, MOST))
+    telling.start()
+    wait_until(lambda: owner.is_blocked(db.pid))
+    other.query("coupon_void", coupon, old.batch, old.idx, "a", None)
+    other.settle(*batch_make(coupon, ["a"], seq_first=2, at_ms=ago_ms(0)))
+    other.execute("COMMIT")
+    telling.join(60)
+    assert told(owner, coupon) == []
+
+
+def test_campaigns_take_turns(db, coupon_telling):
+    first, second = sorted((coupon_telling(), coupon_telling()))
+    assert (due(db), due(db, first), due(db, second)) == ([first], [second], [])
+
+
+def test_a_draft_is_not_due(db, coupon_id):
+    coupon = coupon_id()
+    db.coupon_create(coupon, 5, events_on=True, valid_days=30, tell_before=TELL_S)
+    assert due(db) == []
+
+
+def test_of_several_coupons_settled_late(db, owner, coupon_telling):
+    """One call; of each its own, and none of one that does not ask for it."""
+    one, two, without = coupon_telling(), coupon_telling(), coupon_telling(tell_before=None)
+    for coupon in (one, two):
+        steps(db, coupon)
+    receives = [
+        batch_make(coupon, [user], at_ms=ago_ms(28))[0]
+        for coupon, user in ((one, "a"), (two, "b"), (without, "c"))
+    ]
+    assert set(db.settle(*receives)) == {"issued"}
+    rows = owner.execute(
+        "SELECT coupon, user_id, batch FROM event_log WHERE type = 'coupon.expiring'"
+    )
+    (row,) = rows
+    assert sorted(zip(*row)) == sorted((one.coupon, one.user, one.batch) for one in receives[:2])
+
+
+def test_what_is_settled_late_and_has_ended_is_not_told(db, owner, coupon_telling):
+    coupon = coupon_telling()
+    steps(db, coupon)
+    issue(db, coupon, "a", days=31)
+    assert told(owner, coupon) == []
+
+
+def test_a_shorter_time(db, owner, coupon_telling):
+    """All end on one day. Those whom the longer time did not reach have theirs; nobody is told
+    again, and nobody when the coupon is issued."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2 * 86400))
+    terms = {"valid_days": None, "valid_from": "2026-01-01T00:00:00Z", "valid_to": end}
+    coupon = coupon_telling(tell_before=7 * 86400, **terms)
+    issue(db, coupon, "long before", days=6)
+    issue(db, coupon, "before", days=2)
+    steps(db, coupon)
+    assert told(owner, coupon) == ["long before"]
+    db.query("coupon_edit", coupon, f'{{"tell_before": {TELL_S}}}')
+    steps(db, coupon)
+    assert told(owner, coupon) == ["long before", "before"]
+    # And once more.
+    issue(db, coupon, "late", days=0.5)
+    db.query("coupon_edit", coupon, f'{{"tell_before": {2 * 86400 + 3600}}}')
+    steps(db, coupon)
+    assert told(owner, coupon) == ["long before", "before", "late"]
+    issue(db, coupon, "later", days=6.5)
+    issue(db, coupon, "now")
+    assert told(owner, coupon) == ["long before", "before", "late", "later"]
+
+
+def test_a_time_that_was_far_too_long(db, owner, coupon_telling):
+    """Set by mistake, it has told many; others are told as if it had never been."""
+    coupon = coupon_telling(tell_before=29 * 86400)
+    issue(db, coupon, "a", days=2)
+    steps(db, coupon)
+    assert told(owner, coupon) == ["a"]
+    db.query("coupon_edit", coupon, f'{{"tell_before": {TELL_S}}}')
+    steps(db, coupon)
+    issue(db, coupon, "b")
+    assert told(owner, coupon) == ["a"], "and not b as soon as it has it"
+    owner.execute(
+        "UPDATE user_coupon SET received_at = now() - interval '20 days',"
+        " valid_to = now() + interval '1 day' WHERE coupon_id = %s AND user_id = 'b'",
+        coupon,
+    )
+    owner.execute("UPDATE expiry_notice SET next_at = now(), told_to = now()")
+    steps(db, coupon)
+    assert told(owner, coupon) == ["a", "b"]
 
 
 def test_a_change_of_the_time_tells_nobody_twice(db, owner, coupon_telling):
