@@ -12,8 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PAGE \
-	20000 /* user coupons of a step, whose coupon is locked while their events are written */
+#define PART 5000     /* user coupons whose coupon is locked while their events are written */
 #define EVERY_MS 2000 /* until it is looked again what is due */
 #define NICE 10
 
@@ -60,7 +59,7 @@ static int step(struct expiry *expiry)
 	expiry->after = number_at(due, 0, 0);
 	told = postgres_ask(expiry->postgres, sql_query_expiring_tell,
 			    POSTGRES_ARGUMENTS(postgres_number(expiry->after),
-					       postgres_number(PAGE)),
+					       postgres_number(PART)),
 			    &patience);
 	/* Nothing was returned: another session is at it. */
 	is_done = told && PQntuples(told) > 0;

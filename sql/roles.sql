@@ -102,8 +102,8 @@ GRANT EXECUTE ON FUNCTION api_key_records(bigint, int),
 
 GRANT SELECT ON api_key, api_key_version, budget, campaign_transition, change_count, code,
 	code_revocation, code_set, coupon, coupon_curve, coupon_generation, coupon_late,
-	coupon_refusal, coupon_void, event_log, expiry_late, expiry_notice, gateway, installation,
-	keeper, receive_rejected, receive_use, use_operation, user_coupon, webhook,
+	coupon_refusal, coupon_void, event_log, expiry_late, expiry_notice, expiry_part, gateway,
+	installation, keeper, receive_rejected, receive_use, use_operation, user_coupon, webhook,
 	webhook_delivery, webhook_secret
 	TO couponmq_worker;
 -- The keeper's part.

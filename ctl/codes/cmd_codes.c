@@ -597,5 +597,5 @@ const struct command codes_command = {
 	.subcommands = COMMANDS(&codes_generate_command, &codes_import_command, &codes_list_command,
 				&codes_show_command, &codes_edit_command, &codes_revoke_command,
 				&codes_export_command, &codes_key_command),
-	.summary = "make, import, list, show, revoke and export exchange codes",
+	.summary = "make, import, list, show, edit, revoke and export exchange codes",
 };

@@ -119,7 +119,8 @@ BEGIN
 					unnest(event_add.user_id) AS user_id,
 					unnest(event_add.slot) AS slot) AS r
 				CROSS JOIN LATERAL (SELECT u.coupon_id, u.user_id, u.slot, u.batch,
-						u.idx, u.valid_to > e.pass_from AS is_read
+						u.idx, u.valid_to > e.pass_from AND NOT e.is_read
+							AS is_noted
 					FROM user_coupon AS u, coupon AS c, expiry_notice AS e
 					WHERE u.user_id = r.user_id AND u.coupon_id = r.coupon
 						AND u.slot = r.slot AND c.id = r.coupon
@@ -135,7 +136,7 @@ BEGIN
 					LIMIT 1) AS u
 		), noted AS (
 			INSERT INTO expiry_late (coupon_id, user_id, slot)
-			SELECT l.coupon_id, l.user_id, l.slot FROM late AS l WHERE l.is_read
+			SELECT l.coupon_id, l.user_id, l.slot FROM late AS l WHERE l.is_noted
 			ON CONFLICT DO NOTHING
 		)
 		SELECT array_agg(l.coupon_id), array_agg(l.user_id), array_agg(l.slot),

@@ -51,8 +51,8 @@ ORDER BY c.id
 LIMIT 1
 
 -- expiring_tell: A step of telling the ends of a campaign; see sql/function/expiring_tell.sql.
--- $1 coupon, $2 user coupons at most
-SELECT looked_num, goes_on FROM expiring_tell($1::bigint, $2::int)
+-- $1 coupon, $2 user coupons of a part
+SELECT told_num, goes_on FROM expiring_tell($1::bigint, $2::int)
 
 -- webhook_add: Adds a webhook. Returns its id. No row: there is no such coupon, or there are 1,000
 -- webhooks.

@@ -61,17 +61,26 @@ CREATE TABLE expiry_notice (
 	old_to     timestamptz[] NOT NULL DEFAULT '{}', -- and those that were told by earlier
 	old_before interval[] NOT NULL DEFAULT '{}',    -- terms
 	pass_from  timestamptz,           -- the pass tells those that end after it; NULL: none
-	after_to   timestamptz,           -- the last one that the pass has told; NULL: none yet
-	after_user text COLLATE "C",
-	after_slot smallint,
+	is_read    boolean NOT NULL DEFAULT false, -- expiry_part has all of them
 	next_at    timestamptz NOT NULL,  -- when the next pass is due; 'infinity': never
 	valid_days int,                   -- of the coupon, as next_at supposes it
 	valid_to   timestamptz,
 	issued_num bigint
 );
 
--- The user coupons that settle() has told by itself while a pass was under way, which must not tell
--- them again.
+-- The user coupons that a pass still has to tell. Element i of the arrays is one.
+CREATE TABLE expiry_part (
+	coupon_id  bigint NOT NULL,
+	part       int NOT NULL,
+	user_id    text[] NOT NULL,
+	slot       smallint[] NOT NULL,
+	batch      uuid[] NOT NULL,
+	idx        smallint[] NOT NULL,
+	PRIMARY KEY (coupon_id, part)
+);
+
+-- The user coupons that settle() has told by itself before a pass had read all of them, and that it
+-- must not tell again.
 CREATE TABLE expiry_late (
 	coupon_id  bigint NOT NULL,
 	user_id    text COLLATE "C" NOT NULL,

@@ -126,7 +126,7 @@ def test_completion_is_clean(completion):
 # A line up to the cursor, and all that bash offers there.
 LINES = [
     ("couponctl pub", "publish"),
-    ("couponctl codes ", "generate import list show revoke export key"),
+    ("couponctl codes ", "generate import list show edit revoke export key"),
     ("couponctl codes generate 7 --for", "--format="),
     ("couponctl codes generate 7 --format=", "csv jsonl"),
     ("couponctl codes generate 7 --format j", "jsonl"),

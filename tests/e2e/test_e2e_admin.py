@@ -235,6 +235,11 @@ def test_what_has_come_to_be(stack, admin, api, gateway, make_coupon):
     assert ok(api("GET", f"/campaigns/{coupon}/codes"))["codes"] == 1
     refused = ok(api("POST", "/codes/revoke", {"codes": ["NOSUCHCODE"]}))
     assert refused["refused"] == 1 and "NOSUCHCODE" in refused["warnings"][0]
+    edited = ok(api("PATCH", f"/sets/{word['set']}", {"valid_to": "2098-12-24T00:00:00Z"}))
+    assert (edited["set"], edited["valid_to"]) == (word["set"], "2098-12-24T00:00:00.000Z")
+    assert ok(api("GET", f"/codes/noon{coupon}"))["valid_to"] == edited["valid_to"]
+    problem(api("PATCH", f"/sets/{word['set']}", {"valid_to": "soon"}), 400)
+    assert ok(api("PATCH", f"/sets/{word['set']}", {"valid_to": None}))["valid_to"] is None
     assert ok(api("POST", f"/sets/{word['set']}/revoke"))["set"] == word["set"]
     problem(api("GET", "/codes/NOSUCHCODE"), 404)
 

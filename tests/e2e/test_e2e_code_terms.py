@@ -179,7 +179,20 @@ def test_the_end_of_a_set_can_be_changed(stack, claim, tmp_path):
     code_set = imported(claim, coupon, path)["set"]
     claim("edit", "--set", code_set, "--valid-to", "2098-01-01")
     ends = [claim.show(code)["valid_to"] for code in (own, other)]
+    assert claim.show(claim.made(coupon, 1)[0])["valid_to"] is None, "another set"
     assert ends == ["2097-01-01T23:00:00.000Z", "2098-01-01T23:00:00.000Z"]
+
+
+def test_a_repeated_command_does_not_undo_a_later_one(stack, claim):
+    coupon = stack.coupon_make(10)
+    code = claim.made(coupon, 1)[0]
+    words = ("edit", "--set", claim.show(code)["set"], "--valid-to")
+    first = claim(*words, "2098-12-24", "--key", mark_of := mark(), "--json")
+    claim(*words, "2099-12-24")
+    assert claim(*words, "2098-12-24", "--key", mark_of, "--json") == first
+    assert claim.show(code)["valid_to"] == "2099-12-25T00:00:00.000Z"
+    told = claim.run(*words, "2097-12-24", "--key", mark_of)
+    assert told.returncode == 4 and "--key" in told.stderr
 
 
 def test_an_end_that_cannot_be_changed(stack, claim):
@@ -199,7 +212,7 @@ def test_an_end_that_cannot_be_changed(stack, claim):
     assert claim.show(code) == shown
     claim("revoke", "--set", shown["set"], "--yes")
     result = claim.run("edit", "--set", shown["set"], "--valid-to", "none")
-    assert result.returncode == 1 and "is revoked: its end is of no use" in result.stderr
+    assert result.returncode == 1 and "is revoked: its end cannot be changed" in result.stderr
 
 
 def test_times_of_a_file_are_of_the_campaigns_zone(stack, claim, tmp_path):

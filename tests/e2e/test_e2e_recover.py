@@ -31,7 +31,7 @@ REJECTED = (
 TERMS = (
     "SELECT id, name, total_num, user_limit, begin_at, end_at, valid_days, valid_from, valid_to,"
     " zone, currency, amount_off, percent_off, threshold, cap, metadata, void_returns, events_on,"
-    " status, version FROM coupon ORDER BY id"
+    " tell_before, tags, hidden, status, version FROM coupon ORDER BY id"
 )
 ALL = (
     ROWS,

@@ -913,29 +913,54 @@ MUTANTS = [
     ),
     mutant(
         "events",
-        "the end that settle has told while a pass reads",
+        "the end that settle has told before a pass reads",
         "sql/function/expiring_tell.sql",
-        "\tWHERE NOT EXISTS (SELECT FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id\n"
-        "\t\tAND l.user_id = r.user_id AND l.slot = r.slot)\n",
+        "\t\tWHERE NOT EXISTS (SELECT FROM expiry_late AS l WHERE l.coupon_id = n.coupon_id\n"
+        "\t\t\tAND l.user_id = r.user_id AND l.slot = r.slot)\n",
         "",
-        EXPIRING + "test_what_is_settled_late_is_told_by_settle[in the pass]",
+        EXPIRING + "test_what_is_settled_late_is_told_by_settle[before the pass has read]",
     ),
     mutant(
         "events",
         "the lock of the coupon when a pass begins",
         "sql/function/expiring_tell.sql",
-        "\tIF n.pass_from IS NULL THEN\n"
-        "\t\tPERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;\n",
-        "\tIF n.pass_from IS NULL THEN\n",
+        "\t\tPERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;\n"
+        "\t\tUPDATE expiry_notice AS e\n",
+        "\t\tUPDATE expiry_notice AS e\n",
         EXPIRING + "test_the_begin_of_a_pass_waits_for_settle",
     ),
     mutant(
         "events",
-        "the place where the next step of a pass begins",
+        "the lock of the coupon while ends are told",
         "sql/function/expiring_tell.sql",
-        "\t\tSET after_to = page.last_to, after_user",
-        "\t\tSET after_to = page.last_to + interval '1 ms', after_user",
-        EXPIRING + "test_a_pass_of_many_steps_tells_each_once",
+        "\t\tPERFORM FROM coupon AS c WHERE c.id = n.coupon_id FOR NO KEY UPDATE;\n"
+        "\t\tPERFORM event_expiring_add(",
+        "\t\tPERFORM event_expiring_add(",
+        EXPIRING + "test_telling_waits_for_a_void",
+    ),
+    mutant(
+        "events",
+        "the ends that were told by a longer time",
+        "sql/function/expiring_tell.sql",
+        "\t\t\tn.old_before := n.old_before || n.before;\n",
+        "\t\t\tn.old_before := n.old_before || interval '9999 days';\n",
+        EXPIRING + "test_a_shorter_time",
+    ),
+    mutant(
+        "events",
+        "the receive that a part of a pass names",
+        "sql/function/event_expiring_add.sql",
+        " AND u.batch = r.batch\n\t\t\t\t\tAND u.idx = r.idx",
+        "\n\t\t\t\t\tAND u.idx = r.idx",
+        EXPIRING + "test_one_that_is_voided_after_it_was_read",
+    ),
+    mutant(
+        "events",
+        "the end after which nobody is told",
+        "sql/function/event_expiring_add.sql",
+        " AND u.valid_to > clock_timestamp()\n",
+        "\n",
+        EXPIRING + "test_nobody_is_told_after_the_end",
     ),
     mutant(
         "events",

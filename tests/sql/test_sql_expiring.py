@@ -9,14 +9,14 @@ from stack import wait_until
 
 DAY_MS = 86_400_000
 TELL_S = 3 * 86400
-MOST = 2  # user coupons of a step
+MOST = 2  # user coupons of a part
 
 
 @pytest.fixture(autouse=True)
 def nobody_else(owner):
     """Other campaigns are not due, and the log is not full of other tests' events."""
     yield
-    for table in ("expiry_notice", "expiry_late", "event_log"):
+    for table in ("expiry_notice", "expiry_part", "expiry_late", "event_log"):
         owner.execute(f"DELETE FROM {table}")
 
 
@@ -62,13 +62,13 @@ def due(db, after=0):
 
 
 def steps(db, coupon, most=MOST):
-    """Goes on until the pass is over. Returns how many each step looked at."""
-    looked = []
+    """Goes on until the pass is over. Returns how many each part had."""
+    told_num = []
     while True:
         (row,) = db.query("expiring_tell", coupon, most)
-        looked.append(int(row["looked_num"]))
+        told_num.append(int(row["told_num"]))
         if row["goes_on"] == "f":
-            return looked
+            return [num for num in told_num if num]
 
 
 def test_who_is_told(db, owner, coupon_telling):
@@ -78,7 +78,7 @@ def test_who_is_told(db, owner, coupon_telling):
     issue(db, coupon, "last", days=29.9)
     issue(db, coupon, "ended", days=30.1)
     assert due(db) == [coupon]
-    assert steps(db, coupon) == [0, 2, 0]
+    assert steps(db, coupon) == [2]
     assert told(owner, coupon) == ["last", "due"], "in the order of their ends"
     assert due(db) == []
     # Time passes: the others come within three days of their ends, and nobody is told again.
@@ -93,7 +93,7 @@ def test_who_is_told(db, owner, coupon_telling):
         coupon,
     )
     assert due(db) == [coupon]
-    assert steps(db, coupon) == [0, 1]
+    assert steps(db, coupon) == [1]
     assert told(owner, coupon) == ["last", "due", "early"]
 
 
@@ -127,14 +127,14 @@ def test_a_pass_of_many_steps_tells_each_once(db, owner, coupon_telling):
     for slot in (1, 2):
         batch = [one.but(at_ms=at_ms) for one in batch_make(coupon, users, slot=slot)]
         assert set(db.settle(*batch)) == {"issued"}
-    assert steps(db, coupon) == [0] + [MOST] * 7 + [0]
+    assert steps(db, coupon) == [MOST] * 7
     assert told(owner, coupon) == [user for user in users for _ in range(2)]
 
 
 def test_rows_of_the_log_are_of_a_thousand(db, owner, coupon_telling):
     coupon = coupon_telling(total=2500)
     issue(db, coupon, *(f"{n:04}" for n in range(2500)), days=28)
-    assert steps(db, coupon, 20000) == [0, 2500]
+    assert steps(db, coupon, 20000) == [2500]
     rows = owner.execute(
         "SELECT num, cardinality(user_id) FROM event_log WHERE type = 'coupon.expiring'"
         " AND coupon = ARRAY[%s::bigint] ORDER BY id",
@@ -166,26 +166,23 @@ def test_one_that_is_received_later_than_that_is_not_told(db, owner, coupon_tell
     assert told(owner, coupon) == ["before"]
 
 
-@pytest.mark.parametrize("moment", ["after the pass", "in the pass"])
+@pytest.mark.parametrize("moment", ["before the pass has read", "after that", "after the pass"])
 def test_what_is_settled_late_is_told_by_settle(moment, db, owner, coupon_telling):
-    """It had been accepted before; the pass has gone by its end, or is about to read it."""
+    """It had been accepted before; the pass is about to read it, or has gone by its end."""
     coupon = coupon_telling()
     issue(db, coupon, "a", "b", "c", days=28)
-    steps(db, coupon)
-    if moment == "in the pass":
-        owner.execute(
-            "UPDATE expiry_notice SET next_at = now(), told_to = now() WHERE coupon_id = %s", coupon
-        )
+    if moment == "after the pass":
+        steps(db, coupon)
+    elif moment == "after that":
+        read(db, coupon)
+    else:
         db.query("expiring_tell", coupon, MOST)
-        owner.execute("DELETE FROM event_log")
+    before = told(owner, coupon)
     issue(db, coupon, "late", days=28)
     issue(db, coupon, "new", days=1)
-    if moment == "in the pass":
-        assert told(owner, coupon) == ["late"]
-        steps(db, coupon)
-        assert sorted(told(owner, coupon)) == ["a", "b", "c", "late"]
-    else:
-        assert told(owner, coupon) == ["a", "b", "c", "late"]
+    assert told(owner, coupon) == [*before, "late"]
+    steps(db, coupon)
+    assert sorted(told(owner, coupon)) == ["a", "b", "c", "late"]
     assert owner.execute("SELECT count(*) FROM expiry_late") == [(0,)]
 
 
@@ -200,7 +197,7 @@ def test_settle_in_the_midst_of_the_begin_of_a_pass(db, db_new, owner, coupon_te
     settling.start()
     wait_until(lambda: owner.is_blocked(db.pid))
     (row,) = other.query("expiring_tell", coupon, MOST)
-    assert (row["looked_num"], row["goes_on"]) == ("0", "t")
+    assert (row["told_num"], row["goes_on"]) == ("0", "t")
     other.execute("COMMIT")
     settling.join(60)
     assert told(owner, coupon) == ["late"]
@@ -295,22 +292,37 @@ def test_nobody_is_told_after_the_end(db, owner, coupon_telling):
     assert told(owner, coupon) == ["b"]
 
 
-def test_one_that_is_voided_between_reading_and_locking(db, db_new, owner, coupon_telling):
+def read(db, coupon):
+    """The steps of a pass until it has read."""
+    for _ in range(2):
+        (row,) = db.query("expiring_tell", coupon, MOST)
+        assert (row["told_num"], row["goes_on"]) == ("0", "t")
+
+
+def test_one_that_is_voided_after_it_was_read(db, owner, coupon_telling):
     """Its slot has another receive, which is told when its own time comes."""
     coupon = coupon_telling()
     (old,) = issue(db, coupon, "a", days=28)
-    db.query("expiring_tell", coupon, MOST)
+    read(db, coupon)
+    db.query("coupon_void", coupon, old.batch, old.idx, "a", None)
+    issue(db, coupon, "a", seq_first=2)
+    steps(db, coupon)
+    assert told(owner, coupon) == []
+
+
+def test_telling_waits_for_a_void(db, db_new, owner, coupon_telling):
+    coupon = coupon_telling(void_returns=False)
+    old, _ = issue(db, coupon, "a", "b", days=28)
+    read(db, coupon)
     other = db_new()
     other.execute("BEGIN")
-    other.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", coupon)
+    other.query("coupon_void", coupon, old.batch, old.idx, "a", None)
     telling = threading.Thread(target=lambda: db.query("expiring_tell", coupon, MOST))
     telling.start()
     wait_until(lambda: owner.is_blocked(db.pid))
-    other.query("coupon_void", coupon, old.batch, old.idx, "a", None)
-    other.settle(*batch_make(coupon, ["a"], seq_first=2, at_ms=ago_ms(0)))
     other.execute("COMMIT")
     telling.join(60)
-    assert told(owner, coupon) == []
+    assert told(owner, coupon) == ["b"]
 
 
 def test_campaigns_take_turns(db, coupon_telling):
