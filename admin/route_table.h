@@ -47,6 +47,7 @@ ROUTE(POST, "/audit", MONITOR, "audit", "auditAll",
       .flags = ROUTE_JOB | ROUTE_VERDICT | ROUTE_PARTIAL, .option = "all")
 ROUTE(GET, "/users/{user}/receives", MONITOR, "receive list", "listUserReceives",
       .list = "receives")
+ROUTE(GET, "/users/{user}/quote", MONITOR, "receive quote", "quoteUser", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}", MONITOR, "status", "getReceiveStatus", .flags = ROUTE_VERDICT)
 ROUTE(GET, "/receives/{receive}/trace", MONITOR, "trace", "traceReceive",
       .flags = ROUTE_VERDICT | ROUTE_PARTIAL)

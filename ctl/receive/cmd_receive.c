@@ -6,6 +6,7 @@
 #include "common/log/log.h"
 #include "common/message/json.h"
 #include "ctl/output.h"
+#include "ctl/say.h"
 #include "ctl/store.h"
 #include "embed.h"
 
@@ -101,12 +102,17 @@ static int request_run(struct ctl *ctl)
 	cJSON *request = output_object();
 	struct receive receive;
 
-	args_receive_argument(args, &receive);
+	if (strcmp(op, "quote") == 0 && !args->argument == !args_has(args, "user"))
+		args_fail("receive quote takes either a receive or --user%s",
+			  say_help("receive quote"));
 	output_text(request, "op", op);
-	if (strcmp(op, "quote") == 0)
-		output_id(request, "coupon", receive.coupon);
-	else
-		output_text(request, "receive", args->argument);
+	if (args->argument) {
+		args_receive_argument(args, &receive);
+		if (strcmp(op, "quote") == 0)
+			output_id(request, "coupon", receive.coupon);
+		else
+			output_text(request, "receive", args->argument);
+	}
 	for (; option->name; option++) {
 		const char *name = strcmp(option->name, "ttl-s") == 0 ? "ttl_s" : option->name;
 
@@ -218,26 +224,28 @@ static int list_run(struct ctl *ctl)
 #define CURRENCY_OPTION OPTION("currency", "CODE", "three capital letters as of ISO 4217")
 #define AMOUNT_OPTIONS OPTION("amount", ARGS_MONEY, "the amount of the order"), CURRENCY_OPTION
 
-#define REQUEST_COMMAND(name_, summary_, ...)                                                    \
+#define REQUEST_COMMAND(name_, argument_, summary_, ...)                                         \
 	{                                                                                        \
-		.name = "receive " name_, .run = request_run, .argument = "RECEIVE",             \
+		.name = "receive " name_, .run = request_run, .argument = argument_,             \
 		.options = OPTIONS(__VA_ARGS__), .summary = summary_,                            \
 		.detail = "The command sends the request to the gateway at COUPON_LISTEN; with " \
 			  "--json it\nprints the reply unchanged.",                              \
 	}
 
 static const struct command receive_hold_command =
-	REQUEST_COMMAND("hold", "hold a receive for an order for some time", ORDER_OPTIONS,
-			AMOUNT_OPTIONS,
+	REQUEST_COMMAND("hold", "RECEIVE", "hold a receive for an order for some time",
+			ORDER_OPTIONS, AMOUNT_OPTIONS,
 			OPTION("ttl-s", "N",
 			       "the duration of the hold, 1 to 86400 s; default 900"));
 static const struct command receive_use_command =
-	REQUEST_COMMAND("use", "use a receive for an order, whether the order holds it or not",
+	REQUEST_COMMAND("use", "RECEIVE",
+			"use a receive for an order, whether the order holds it or not",
 			ORDER_OPTIONS, AMOUNT_OPTIONS);
 static const struct command receive_release_command =
-	REQUEST_COMMAND("release", "end the hold of an order on a receive", ORDER_OPTIONS);
+	REQUEST_COMMAND("release", "RECEIVE", "end the hold of an order on a receive",
+			ORDER_OPTIONS);
 static const struct command receive_rollback_command =
-	REQUEST_COMMAND("rollback",
+	REQUEST_COMMAND("rollback", "RECEIVE",
 			"undo the use of a receive by an order, or a part of its discount",
 			ORDER_OPTIONS,
 			OPTION("amount", ARGS_MONEY,
@@ -246,7 +254,12 @@ static const struct command receive_rollback_command =
 			CURRENCY_OPTION,
 			OPTION("reason", "TEXT", "the reason: 1 to 200 bytes of printable ASCII"));
 static const struct command receive_quote_command =
-	REQUEST_COMMAND("quote", "print the discount of a receive on an amount", AMOUNT_OPTIONS);
+	REQUEST_COMMAND("quote", "[RECEIVE]",
+			"print the discount of a receive on an amount, or of those of a user",
+			OPTION("user", "USER",
+			       "instead of a receive: those of this user that an order could use "
+			       "now, the best first"),
+			AMOUNT_OPTIONS);
 
 static const struct command receive_show_command = {
 	.name = "receive show",

@@ -364,6 +364,10 @@ def test_what_orders_do(api, gateway, make_coupon):
     path = "/receives/" + receive.replace("/", "%2F")
     assert ok(api("GET", path + "/quote?amount=300&currency=EUR"))["amount_off"] == 300
     assert problem(api("GET", path + "/quote"), 400) == "amount: is missing"
+    user = "/users/u%2F1/quote"
+    quoted = ok(api("GET", user + "?amount=300&currency=EUR"))
+    assert [one["receive"] for one in quoted["receives"]].count(receive) == 1
+    assert problem(api("GET", user), 400) == "amount: is missing"
     held = ok(api("POST", path + "/hold", {"order": "a", "ttl_s": 60}))
     assert held["status"] == "held", held
     refused = ok(api("POST", path + "/use", {"order": "b", "key": coupon}))

@@ -1,6 +1,7 @@
 """What the receives of a user take off an amount, the best first."""
 
 import itertools
+import json
 import uuid
 
 import pytest
@@ -53,6 +54,20 @@ def test_the_best_comes_first(gateway, user, issued):
     assert names(gateway, user, amount=1000) == ["fixed", "capped", "percent", "gift"]
     assert quoted(gateway, user, amount=400)["receives"][0]["amount_off"] == 400
     assert names(gateway, user, limit=2) == ["percent", "fixed"]
+
+
+def test_by_couponctl(stack, user, issued):
+    receive = issued("fixed", amount_off="7.00", currency="EUR")
+    words = ("--amount", "100.00", "--currency", "EUR")
+    told = json.loads(stack.ctl("receive", "quote", "--user", user, *words, "--json"))
+    assert [one["receive"] for one in told["receives"]] == [receive]
+    text = stack.ctl("receive", "quote", "--user", user, *words)
+    assert f"receive    {receive}" in text and "amount_off 7.00" in text
+    for both in ((), (receive, "--user", user)):
+        told = stack.ctl_run("receive", "quote", *both, *words)
+        assert told.returncode == 2 and "either a receive or --user" in told.stderr, told
+    told = stack.ctl_run("receive", "quote", "--user", "a b", *words)
+    assert told.returncode == 2 and "user" in told.stderr, told
 
 
 def test_of_equal_ones_the_earlier_end_comes_first(gateway, user, issued):
