@@ -39,6 +39,12 @@ WEBHOOKS = {
     "COUPON_WEBHOOK_SCHEMES": "https,http",
     "COUPON_WEBHOOK_NETWORKS": "127.0.0.1",
 }
+AGE = """UPDATE user_coupon SET received_at = received_at - interval '28 days',
+    valid_from = valid_from - interval '28 days', valid_to = valid_to - interval '28 days'
+    WHERE coupon_id = %s"""
+# Whether a pass has ended, and whether all of its events are published.
+TOLD = """SELECT EXISTS (SELECT FROM expiry_notice WHERE coupon_id = %s AND pass_from IS NULL),
+    NOT EXISTS (SELECT FROM event_log)"""
 WAITING = "SELECT (SELECT count(*) FROM event_log), (SELECT count(*) FROM webhook_delivery)"
 
 
@@ -79,6 +85,8 @@ def given_measure():
     with open(out, encoding="ascii") as file:
         if (exported := sum(1 for _ in file) - 1) != GIVEN:
             failures.append(f"distribute: {exported} of {GIVEN} users have the coupon")
+    os.unlink(out)
+    figures["reported_per_s"] = per_s(GIVEN, "report", coupon, "--out", out)
     os.unlink(out)
 
 
@@ -189,7 +197,24 @@ def events_measure():
                 failures.append(f"webhook: {receiver.events} of {EVENTS} events")
 
 
-MEASURES = (codes_measure, given_measure, given_twice_measure, events_measure)
+def expiring_measure():
+    """The ends of all user coupons of a campaign come near at once."""
+    coupon = coupon_make("expiring", events="on")
+    rush(coupon, EVENTS, *FULL_LOAD, name="expiring")
+    version = json.loads(ctl("show", coupon, "--json"))["postgresql"]["version"]
+    with subscribed(), database_open("DATABASE_ADMIN_URL") as db:
+        db.execute(AGE, (coupon,))
+        began_s = time.monotonic()
+        ctl("edit", coupon, "--version", version, "--tell-before", "3d")
+        while not all(db.execute(TOLD, (coupon,)).fetchone()):
+            if time.monotonic() - began_s > TIMEOUT_S:
+                failures.append("expiring: the events are not published")
+                break
+            time.sleep(0.02)
+        figures["expiring_per_s"] = EVENTS / (time.monotonic() - began_s)
+
+
+MEASURES = (codes_measure, given_measure, given_twice_measure, events_measure, expiring_measure)
 
 
 def rows():
@@ -199,6 +224,7 @@ def rows():
         ("codes_imported_per_s", f"codes import, {IMPORTED:,}"),
         ("given_per_s", f"distribute, {GIVEN:,} users"),
         ("exported_per_s", "export of these"),
+        ("reported_per_s", "report of these"),
     ):
         if has(name):
             yield f"  {label}", rate(name), ""
@@ -211,3 +237,5 @@ def rows():
         ratio = f"rows: {figures['events_ratio']:.2f} x without events"
         yield "  a sale, to the last event published", rate("events_per_s"), ratio
         yield "  a sale, to the last event that a webhook has got", rate("webhook_per_s"), ""
+    if has("expiring_per_s"):
+        yield f"  coupon.expiring, {EVENTS:,} at once, published", rate("expiring_per_s"), ""

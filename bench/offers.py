@@ -16,6 +16,7 @@ from rig import (
     SCALE,
     at_least,
     at_most,
+    ctl,
     database_open,
     failures,
     figures,
@@ -30,6 +31,7 @@ CONNECTIONS, PIPELINE = 16, 16
 PAGES = 100_000 // SCALE
 PACE, PACE_S = 1000, 10 if SCALE == 1 else 2  # for latencies: requests a second
 ROUNDS = 3  # the median of them
+WORD = "BENCH2026"
 GOOD = b'"code":0,'
 WANTED_PER_S, WANTED_P99, WANTED_MIB = 10_000, 1.1, 32
 CAMPAIGNS_ADD = """INSERT INTO coupon (id, name, total_num, valid_days, begin_at, tags)
@@ -84,6 +86,10 @@ def offers_line(_, user):
 
 def status_line(coupon, user):
     return f'{{"op":"status","coupon":"{coupon}","user":"{user}"}}\n'.encode()
+
+
+def code_line(_, user):
+    return f'{{"op":"code","code":"{WORD}","user":"{user}"}}\n'.encode()
 
 
 def peak(make, coupons, count):
@@ -155,7 +161,8 @@ def offers_measure():
     if len(page) != PAGE or not all(one["claimable"] for one in page):
         failures.append(f"offers: a page has not {PAGE} that a new user may have: {page}")
     figures["offers_mib"] = memory_mib() - before_mib
-    for name, make in (("offers", offers_line), ("status", status_line)):
+    ctl("codes", "generate", coupons[0], "--word", WORD)
+    for name, make in (("offers", offers_line), ("status", status_line), ("code", code_line)):
         rates = [peak(make, coupons, PAGES) for _ in range(ROUNDS)]
         figures[f"{name}_pages_per_s"] = statistics.median(rates)
     pairs = [
@@ -183,5 +190,7 @@ def rows():
         f"{figures['offers_p99_us']:,.0f} us",
         f"{ratio:.2f} x status, {at_most(ratio, WANTED_P99)}",
     )
+    code = figures["code_pages_per_s"] / figures["status_pages_per_s"]
+    yield "  code, of a word", rate("code_pages_per_s"), f"{code:.2f} x status"
     mib = figures["offers_mib"]
     yield "  memory of a gateway", f"{mib:.1f} MiB", at_most(mib, WANTED_MIB, " MiB")
