@@ -522,9 +522,6 @@ MUTANTS = [
         "\tif (generation > 0 && seq > 0)\n\t\tadmission->port.report(",
         "\tif (generation > 0 && seq > 0 && !admission)\n\t\tadmission->port.report(",
         COUPONS + "test_report_when_refused",
-        "tests/e2e/test_e2e_coming_back.py::"
-        "test_what_only_one_gateway_has_seen_is_not_given_out_again",
-        waits=True,
     ),
     mutant(
         "P10",
