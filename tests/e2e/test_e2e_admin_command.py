@@ -103,6 +103,8 @@ def test_exit_statuses(fake):
     ):
         fake.does(f"answer {code} '{{}}'")
         assert [job_of(fake.api, path)["state"] for path in paths] == ["done"] * len(paths)
+    fake.does("""answer 12 '{}' '"why"' '"late"'""")
+    assert problem(fake.api("POST", "/campaigns/1/pause"), 500) == "why"
     fake.does("""answer 1 '{"receive":"x"}' """)
     assert job_of(fake.api, "/campaigns/1/rebuild")["problem"]["status"] == 409
     assert ok(fake.api("POST", "/receives/x/void")) == {"receive": "x"}
