@@ -19,12 +19,13 @@
 #define CONNECT_TIMEOUT_MS 3000
 #define STATEMENT_TIMEOUT_MS 600000 /* it reads all user coupons of a campaign */
 #define GRACE_MS 1000               /* the server's timeout expires before ours */
-#define LOCK_TIMEOUT_MS 1000
+#define LOCK_TIMEOUT_MS 200         /* for the coupon: one that is locked has its next turn */
 
 struct expiry {
 	struct thread thread;
 	struct postgres *postgres; /* blocking */
 	int64_t after;             /* the campaign of the last step: they take turns */
+	int has_told;              /* a step of this turn of all has succeeded */
 };
 
 static int is_over(void *context)
@@ -32,14 +33,17 @@ static int is_over(void *context)
 	return ((struct expiry *)context)->thread.stops || !keeper_state().elected;
 }
 
-/* Does a step of what is due. Whether something is left to do at once. */
+/*
+ * Does a step of the next campaign that is due. Whether to go on at once: after the last campaign,
+ * only if a step has succeeded since the first.
+ */
 static int step(struct expiry *expiry)
 {
 	const struct postgres_patience patience = { .timeout_ms = STATEMENT_TIMEOUT_MS + GRACE_MS,
 						    .waiting = is_over,
 						    .context = expiry };
 	PGresult *due, *told;
-	int is_done;
+	int goes_on;
 
 	/* PostgreSQL is the one that Redis follows. */
 	if (!keeper_state().elected || !relation_is_followed(keeper_state().relation)) {
@@ -51,10 +55,11 @@ static int step(struct expiry *expiry)
 	due = postgres_ask(expiry->postgres, sql_query_expiring_due,
 			   POSTGRES_ARGUMENTS(postgres_number(expiry->after)), &patience);
 	if (!due || PQntuples(due) == 0) {
-		is_done = due && expiry->after > 0; /* begin again with the first one */
+		goes_on = expiry->has_told;
 		expiry->after = 0;
+		expiry->has_told = 0;
 		PQclear(due);
-		return is_done;
+		return goes_on;
 	}
 	expiry->after = number_at(due, 0, 0);
 	told = postgres_ask(expiry->postgres, sql_query_expiring_tell,
@@ -62,10 +67,11 @@ static int step(struct expiry *expiry)
 					       postgres_number(PART)),
 			    &patience);
 	/* Nothing was returned: another session is at it. */
-	is_done = told && PQntuples(told) > 0;
+	if (told && PQntuples(told) > 0)
+		expiry->has_told = 1;
 	PQclear(told);
 	PQclear(due);
-	return is_done;
+	return 1;
 }
 
 static void *run(void *argument)

@@ -599,11 +599,11 @@ const struct command edit_command = {
 		"between,\n"
 		"this one is refused with exit status 8. T is a time as in couponctl create. The\n"
 		"word none removes a time, the validity, the discount (--amount-off none), the\n"
-		"budget, --tell-before or the metadata. The validity and the discount are each "
-		"replaced as a\n"
-		"whole. Coupons that are issued already keep their validity. A validity that has\n"
-		"ended, or would end before the campaign begins, is refused. The limit may be\n"
-		"lowered only while nothing is taken. couponctl stock changes the total.",
+		"budget, --tell-before or the metadata. The validity and the discount are each\n"
+		"replaced as a whole. Coupons that are issued already keep their validity. A\n"
+		"validity that has ended, or would end before the campaign begins, is refused.\n"
+		"The limit may be lowered only while nothing is taken. couponctl stock changes\n"
+		"the total.",
 };
 
 /* ---- stock */

@@ -16,6 +16,7 @@ from audit_ground import Ground, purge
 from codes import Codes
 from coupon_seen import Seen
 from endpoint import Endpoint
+from events import Subscriber
 from history import DEAD_QUEUE
 from lock_agent import STORES, Agent
 from process import Worker, gateway_process
@@ -322,3 +323,17 @@ def key_make(stack):
 @pytest.fixture(scope="module")
 def api(admin, key_make):
     return known(admin, key_make("admin"))
+
+
+@pytest.fixture
+def subscriber():
+    """subscriber(STACK, BINDING): see Subscriber."""
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Subscriber(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import requests
 
-from events import Subscriber, in_order
+from events import in_order
 from history import QUEUE
 from process import Worker, confirmed_wait, metrics_read
 from relay import Relay, port_of
@@ -23,20 +23,6 @@ SETTLE = (
     " '{}', ARRAY[1700000000123]::bigint[], '{}')"
 )
 FAILURES = "couponmq_worker_relay_failures_total"
-
-
-@pytest.fixture
-def subscriber():
-    """subscriber(STACK, BINDING): see Subscriber."""
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Subscriber(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 @pytest.fixture

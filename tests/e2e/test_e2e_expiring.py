@@ -3,9 +3,10 @@ whatever dies."""
 
 import json
 
+import psycopg
 import pytest
 
-from events import Subscriber, in_order
+from events import in_order
 from stack import wait_until
 
 MANY = 50_000  # user coupons: three steps of a pass
@@ -24,19 +25,6 @@ def age(pg, coupon, days, *users):
         (days, days, days, coupon, list(users)),
     )
     assert shifted.rowcount == len(users)
-
-
-@pytest.fixture
-def subscriber():
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Subscriber(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def test_before_the_end(stack, gateway, pg, subscriber):
@@ -61,6 +49,22 @@ def test_before_the_end(stack, gateway, pg, subscriber):
     wait_until(lambda: len(events.of("coupon.expiring")) == 2)
     assert events.of("coupon.expiring")[1]["data"]["user"] == "far"
     assert in_order(events.read()) and len(set(events.ids())) == len(events.ids())
+
+
+def test_a_locked_campaign_holds_up_no_other(stack, gateway, pg, subscriber):
+    """By an operator's transaction that is left open."""
+    coupons = [stack.coupon_make(10, events="on") for _ in range(3)]
+    events = [subscriber(stack, f"event.{coupon}.coupon.expiring") for coupon in coupons]
+    for coupon in coupons:
+        assert gateway.issue(coupon, "u", ack="issued")["status"] == "issued"
+        age(pg, coupon, 28, "u")
+    with psycopg.connect(stack.env["DATABASE_ADMIN_URL"]) as session:
+        ask = "UPDATE coupon SET tell_before = 259200 WHERE id = ANY (%s)"
+        pg.execute(ask, ([int(one) for one in coupons],))
+        session.execute("SELECT FROM coupon WHERE id = %s FOR UPDATE", (coupons[0],))
+        for other in events[1:]:
+            wait_until(other.read)
+    wait_until(events[0].read)
 
 
 def test_the_terms(stack):
