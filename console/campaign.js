@@ -555,8 +555,7 @@ class Campaign {
                 tall(
                     "List of the latest requests",
                     table(
-                        `${plural(recent.length, "request")} of this campaign ` +
-                            "among the latest outcomes of all campaigns",
+                        `The latest ${plural(recent.length, "request")} with an outcome`,
                         [
                             ["When", "nowrap"],
                             ["User", "mono"],

@@ -121,9 +121,6 @@ static const struct command show_recent_command = {
 	.options = OPTIONS(SWITCH("recent", "print the latest receives instead"),
 			   OPTION("count", "N", "at most N, 1 to 1000; default: 20")),
 	.summary = "print the latest receives of a coupon that have an outcome, newest first",
-	.detail =
-		"The command reads only the last pages of the tables, which have about the latest\n"
-		"30,000 issued receives of all coupons. It prints none of an older sale.",
 };
 
 static int length_read(struct redis_client *redis, int64_t coupon, const char *command,

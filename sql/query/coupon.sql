@@ -193,9 +193,9 @@ SELECT version, currency, amount_off, percent_off, cap, threshold, metadata::tex
 FROM coupon
 WHERE id = $1::bigint
 
--- coupon_recent: The latest outcomes of a coupon by the time of acceptance, newest first. Of user
--- coupons the end of each partition is read, 64 pages, where the rows of all coupons are that were
--- written last: there is no index by coupon and time, which would cost settling more than it gives.
+-- coupon_recent: The latest outcomes of a coupon by the time of acceptance, newest first. The last
+-- 64 pages of each partition are read first, which mostly have them: the $2th time there is a bound
+-- for the index, which also finds later rows in pages whose space was free.
 -- $1 coupon, $2 how many
 SELECT user_id, batch, idx, slot, state, reason,
 	to_char(received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS received_at
@@ -203,20 +203,24 @@ FROM (
 	(SELECT u.user_id, u.batch, u.idx, u.slot, u.received_at,
 		CASE WHEN v.batch IS NULL THEN 'issued' ELSE 'rejected' END AS state,
 		CASE WHEN v.batch IS NOT NULL THEN 'voided' END AS reason
-	FROM (SELECT inhrelid, format('(%s,0)', greatest(0, pg_relation_size(inhrelid)
-				/ current_setting('block_size')::int - 64))::tid AS first
-			FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass) AS part,
-		LATERAL (SELECT * FROM user_coupon AS e
-			WHERE e.tableoid = part.inhrelid AND e.ctid >= part.first
-				AND e.coupon_id = $1::bigint
-			ORDER BY e.received_at DESC LIMIT $2::int) AS u
+	FROM user_coupon AS u
 		LEFT JOIN coupon_void AS v ON v.coupon_id = $1::bigint AND v.batch = u.batch
 			AND v.idx = u.idx
-	ORDER BY u.received_at DESC LIMIT $2::int)
+	WHERE u.coupon_id = $1::bigint AND u.received_at >= coalesce((
+		SELECT last.received_at
+		FROM (SELECT inhrelid, format('(%s,0)', greatest(0, pg_relation_size(inhrelid)
+				/ current_setting('block_size')::int - 64))::tid AS first
+				FROM pg_inherits WHERE inhparent = 'user_coupon'::regclass) AS part,
+			LATERAL (SELECT e.received_at FROM user_coupon AS e
+				WHERE e.tableoid = part.inhrelid AND e.ctid >= part.first
+					AND e.coupon_id = $1::bigint
+				ORDER BY e.received_at DESC LIMIT $2::int) AS last
+		ORDER BY last.received_at DESC OFFSET $2::int - 1 LIMIT 1), '-infinity')
+	ORDER BY u.received_at DESC, u.batch DESC, u.idx DESC LIMIT $2::int)
 	UNION ALL
 	(SELECT user_id, batch, idx, slot, received_at, 'rejected', reason FROM receive_rejected
 	WHERE coupon_id = $1::bigint
-	ORDER BY batch DESC LIMIT $2::int)
+	ORDER BY batch DESC, idx DESC LIMIT $2::int)
 ) AS outcomes
 ORDER BY received_at DESC, batch DESC, idx DESC
 LIMIT $2::int

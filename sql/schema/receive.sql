@@ -28,9 +28,9 @@ CREATE TABLE user_coupon_5 PARTITION OF user_coupon FOR VALUES WITH (MODULUS 8, 
 CREATE TABLE user_coupon_6 PARTITION OF user_coupon FOR VALUES WITH (MODULUS 8, REMAINDER 6);
 CREATE TABLE user_coupon_7 PARTITION OF user_coupon FOR VALUES WITH (MODULUS 8, REMAINDER 7);
 
--- For reading one coupon's rows. A campaign's rows were written in one stretch of time, so they lie
--- together.
-CREATE INDEX user_coupon_by_coupon ON user_coupon USING brin (coupon_id)
+-- For reading one coupon's rows, or its latest. A campaign's rows were written in one stretch of
+-- time, so they lie together.
+CREATE INDEX user_coupon_by_coupon ON user_coupon USING brin (coupon_id, received_at)
 	WITH (pages_per_range = 32, autosummarize = on);
 
 -- The tombstones: a receive that is here is never issued, however late another copy of its message

@@ -138,6 +138,33 @@ def test_who_got_it_last(stack, gateway, returns):
     assert f"rejected (voided)  {receives[1]}\n" in stack.ctl("show", "--recent", coupon)
 
 
+def test_who_got_it_last_where_space_was_free(rough, rough_coupon, rough_pg):
+    """Far from the end of the tables, and of a sale before many others."""
+    coupon, filler = rough_coupon(total=100).coupon, rough_coupon(total=100).coupon
+    insert = (
+        "INSERT INTO user_coupon (user_id, coupon_id, slot, idx, batch, received_at, valid_from)"
+        " SELECT 'filler.' || n, %s, 1, 0, gen_random_uuid(), '2020-01-01', '2020-01-01'"
+        " FROM generate_series(1, 150000) AS n"
+    )
+    remove = "DELETE FROM user_coupon WHERE coupon_id = %s"
+    try:
+        rough_pg.execute(insert, [filler])
+        rough_pg.execute(remove + " AND user_id < 'filler.12'", [filler])
+        rough_pg.execute("VACUUM user_coupon")
+        with rough.client() as client:
+            receives = [
+                client.issue(coupon, f"u.{user}", ack="issued")["receive"] for user in range(60)
+            ]
+        receives.reverse()
+        assert [one["receive"] for one in recent(rough, coupon)] == receives[:20]
+        assert len(recent(rough, filler, "--count", 1000)) == 1000
+        rough_pg.execute(insert.replace("filler.", "later."), [filler])
+        assert [one["receive"] for one in recent(rough, coupon)] == receives[:20]
+    finally:
+        rough_pg.execute(remove, [filler])
+        rough_pg.execute("VACUUM user_coupon")
+
+
 @pytest.mark.parametrize(
     "words, status, sentence",
     [
