@@ -28,13 +28,13 @@ class Ask:
     """One request: the gateway and time it was sent to, its answer and the time of that."""
 
     __slots__ = (
-        "op", "user", "key", "ack", "receive_asked", "client", "gateway", "connected_at", "at",
-        "reply", "answered_at", "ended", "ended_at", "timed_out",
+        "op", "user", "key", "ack", "receive_asked", "tag", "client", "gateway", "connected_at",
+        "at", "reply", "answered_at", "ended", "ended_at", "timed_out",
     )  # fmt: skip
 
-    def __init__(self, op, user, key=None, ack=None, receive=None):
+    def __init__(self, op, user, key=None, ack=None, receive=None, tag=None):
         self.op, self.user, self.key, self.ack = op, str(user), key, ack
-        self.receive_asked = receive
+        self.receive_asked, self.tag = receive, tag
         self.client = self.gateway = self.connected_at = self.at = self.answered_at = None
         self.reply = UNANSWERED
         self.ended = self.ended_at = None  # why there is no answer, and since when
@@ -62,6 +62,8 @@ class Ask:
         request = {"id": number, "op": self.op}
         if self.receive_asked:
             request["receive"] = self.receive_asked
+        elif self.tag:
+            request |= {"user": self.user, "tag": self.tag}
         else:
             request["coupon"] = coupon
             if self.op != "coupon":
@@ -75,7 +77,7 @@ class Ask:
     def __str__(self):
         names = (
             "at", "client", "gateway", "connected_at", "op", "user", "key", "ack", "receive_asked",
-            "answered_at", "ended_at", "ended", "reply",
+            "tag", "answered_at", "ended_at", "ended", "reply",
         )  # fmt: skip
         asked = {name: getattr(self, name) for name in names}
         return json.dumps(

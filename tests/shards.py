@@ -1,10 +1,10 @@
 """Divides the pytest files into shards: shards.py NUMBER COUNT prints the arguments of pytest for
 one of COUNT shards.
 
-A shard starts one stack: the first third of them that which tests may break, `rough`, for tests of
-tests/e2e that use it or stacks of their own; the others the shared one, for all other tests. The
-longest files are assigned first, each to the shard with the least work so far. tests/torture is not
-among them.
+A shard starts one stack: the first of them that which tests may break, `rough`, for tests of
+tests/e2e that use it or stacks of their own, as many shards as they need; the others the shared
+one, for all other tests. The longest files are assigned first, each to the shard with the least
+work so far. tests/torture is not among them.
 """
 
 import sys
@@ -122,9 +122,12 @@ def shards(count):
     files = [file for file in rest_s if file.parent.name != "torture"]
     if count == 1:
         return [("both", files)]
+    of_rough = [file for file in files if file.parent.name == "e2e"]
+    rough_s, shared_s = sum(map(on_rough, of_rough)), sum(map(on_shared, files))
+    rough_n = min(max(1, round(count * rough_s / (rough_s + shared_s))), count - 1)
     works = [[0, []] for _ in range(count)]
-    rough, shared = works[: count // 3 or 1], works[count // 3 or 1 :]
-    assign(rough, [file for file in files if file.parent.name == "e2e"], on_rough)
+    rough, shared = works[:rough_n], works[rough_n:]
+    assign(rough, of_rough, on_rough)
     assign(shared, files, on_shared)
     return [("rough" if work in rough else "shared", work[1]) for work in works]
 

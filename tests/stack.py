@@ -30,6 +30,11 @@ WAIT_S = float(os.environ.get("TEST_WAIT_S") or 120)
 ports_given = itertools.count()
 
 
+def utc(seconds):
+    """The second as commands take it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
 def wait_until(condition, timeout=WAIT_S, interval=0.02):
     """Returns the first true value of condition(); fails with the last one after timeout seconds.
     The interval grows, because several tests wait at once, and a condition may be a whole

@@ -27,6 +27,7 @@ REASONS = ("slot_taken", "key_taken", "out_of_stock", "lost")  # that can be dec
 REDIS_LOST = frozenset(("slot_taken", "key_taken", "out_of_stock"))  # only if Redis lost slots
 OUTCOMES = ("issued", "rejected")  # final
 REJECTED_LISTED = 100  # a list of `status` has the newest ones
+OFFER_S = 1.0  # so old a stock on offer may be
 REPEATED_S = 0.11  # a gateway may repeat `out_of_stock` for 100 ms
 
 Row = collections.namedtuple("Row", "user slot batch index key")
@@ -55,6 +56,10 @@ class Span:
 
     def is_possible(self, since, until):
         return self.since <= until and self.until >= since
+
+    def is_sure(self, since, until):
+        """All the time."""
+        return self.sure_since < since and self.sure_until > until
 
 
 class Allowed:
@@ -114,6 +119,9 @@ class Verdict:
         self.known = self._known()
         self.voids = Voids(voidings, stored.voids, place_of)
         self.spans = self._spans()
+        self.spans_by_user = collections.defaultdict(list)
+        for span in self.spans:
+            self.spans_by_user[span.user].append(span)
 
     def _known(self):
         """What clients knew: by user, then by receive, the earliest times at which an answer named
@@ -374,15 +382,13 @@ class Verdict:
         """A user who was refused at his limit had that many receives then, and stock that was sold
         out was taken then."""
         taken = Taken(self.spans)
-        of_user = collections.defaultdict(list)
-        for span in self.spans:
-            of_user[span.user].append(span)
         for ask in self.issues:
             if ask.answered_at is None:
                 continue
             if status_of(ask) == "limit_reached":
                 number = sum(
-                    span.is_possible(ask.at, ask.answered_at) for span in of_user[ask.user]
+                    span.is_possible(ask.at, ask.answered_at)
+                    for span in self.spans_by_user[ask.user]
                 )
                 assert (
                     number >= self.terms.limit
@@ -414,8 +420,10 @@ class Verdict:
                 continue
             if ask.op == "status":
                 self._status(ask)
-            elif ask.reply["code"] == 0:
+            elif ask.reply["code"] == 0 and ask.op == "coupon":
                 self._coupon(ask, taken)
+            elif ask.reply["code"] == 0:
+                self._offers(ask, taken)
 
     def _status(self, ask):
         for one in told_by(ask):
@@ -477,20 +485,53 @@ class Verdict:
             self._outcome(ask, told, state, place)
 
     def _coupon(self, ask, taken):
-        """Its terms, and a stock between what was certainly taken when the request was sent and
-        what may have been taken when it was answered."""
-        reply, terms = ask.reply, self.terms
-        told = (reply["coupon"], reply["state"], reply["total"], reply["limit"])
-        assert told == (
-            terms.coupon, "open", terms.total, terms.limit
+        self._terms(ask, ask.reply)
+        self._stock(ask, ask.reply["stock"], taken, ask.at)
+
+    def _terms(self, ask, told):
+        of_coupon = (told["coupon"], told["state"], told["total"], told["limit"])
+        assert of_coupon == (
+            self.terms.coupon, "open", self.terms.total, self.terms.limit
         ), f"is open with other terms: {ask} {self.where}"  # fmt: skip
-        least = terms.total - taken.most(ask.at, ask.answered_at)
-        most = terms.total - taken.least(ask.at, ask.answered_at)
+
+    def _stock(self, ask, stock, taken, since):
+        """It was between what was certainly taken then and what may have been taken when the
+        request was answered."""
+        least = self.terms.total - taken.most(since, ask.answered_at)
+        most = self.terms.total - taken.least(since, ask.answered_at)
         if "stock too low" in self.allowed.answers:
             least = 0
         assert (
-            max(0, least) <= reply["stock"] <= most
+            max(0, least) <= stock <= most
         ), f"P4: the stock was between {least} and {most}: {ask} {self.where}"
+
+    def _offers(self, ask, taken):
+        """It is offered, as `coupon` says, and the user could claim what was left to him. A Redis
+        that has lost slots does not know them."""
+        offers = {one["coupon"]: one for one in ask.reply["offers"]}
+        assert list(offers) == [self.terms.coupon], f"is not what is offered: {ask} {self.where}"
+        one = offers[self.terms.coupon]
+        if one.get("why") == "unavailable":
+            assert "unavailable" in self.allowed.answers, f"is available: {ask} {self.where}"
+            assert not one["claimable"], f"is claimable: {ask} {self.where}"
+            return
+        self._terms(ask, one)
+        self._stock(ask, one["stock"], taken, ask.at - OFFER_S)
+        spans = self.spans_by_user[ask.user]
+        most = sum(span.is_possible(ask.at, ask.answered_at) for span in spans)
+        least = sum(span.is_sure(ask.at, ask.answered_at) for span in spans)
+        if self.allowed.reasons & REDIS_LOST:
+            least = 0
+        assert (
+            least <= one["taken"] <= most
+        ), f"P2: the user had between {least} and {most}: {ask} {self.where}: {self._of(ask.user)}"
+        left = max(0, self.terms.limit - one["taken"])
+        why = None if left and one["stock"] > 0 else "out_of_stock" if left else "limit_reached"
+        assert one["left"] == left, f"{left} are left: {ask} {self.where}"
+        assert one["claimable"] == (not why), f"is claimable, or is not: {ask} {self.where}"
+        assert one.get("why") in (
+            [why] if one["stock"] > 0 else ["out_of_stock", why]
+        ), f"why not: {ask} {self.where}"
 
 
 class Taken:

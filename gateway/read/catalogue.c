@@ -148,6 +148,7 @@ static void row_take(struct catalogue *catalogue, const PGresult *rows, int row)
 	one->begin_ms = column_number(rows, row, "begin_ms");
 	one->end_ms = column_number(rows, row, "end_ms");
 	one->pass = catalogue->pass;
+	one->row_ms = clock_monotonic_ms();
 	check(asprintf(&one->tags, *tags ? ",%s," : "%s", tags) >= 0);
 	one->members = members_text(one, rows, row, words);
 	one_add(catalogue, one);

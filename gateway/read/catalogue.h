@@ -18,9 +18,10 @@ struct offered {
 	int64_t begin_ms, end_ms; /* 0: no bound */
 	char *tags;               /* ",noon,winter,", or "" */
 	char *members;            /* of the reply: what does not change with the stock */
-	uint64_t pass;            /* in which it was read */
+	uint64_t pass;            /* in which it was read from PostgreSQL */
+	int64_t row_ms;           /* when that was, by the monotonic clock */
 
-	/* For offers.c: what Redis had, at read_ms of the monotonic clock; 0: not read. */
+	/* For offers.c: what Redis had, not before read_ms of the monotonic clock; 0: not read. */
 	int64_t read_ms;
 	const char *state; /* NULL: it could not be told */
 	int64_t total, stock, limit;

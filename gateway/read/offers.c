@@ -17,7 +17,8 @@ struct part {
 	struct page *page;
 	struct redis_link *link;
 	int64_t id;
-	int taken; /* slots that the user has; -1: Redis did not say */
+	int64_t asked_ms; /* the state */
+	int taken;        /* slots that the user has; -1: Redis did not say */
 };
 
 struct page {
@@ -147,7 +148,7 @@ static void on_state(void *context, const redisReply *reply)
 	coupon_state_read(reply, part->link, &state);
 	part->page->has_failed |= !reply;
 	if (one) {
-		one->read_ms = clock_monotonic_ms();
+		one->read_ms = part->asked_ms > one->row_ms ? part->asked_ms : 0;
 		one->state = state.why ? NULL : state.state;
 		one->total = state.total;
 		one->stock = state.stock;
@@ -196,6 +197,7 @@ void offers_answer(const struct status_parts *parts, struct catalogue *catalogue
 		if (one->read_ms == 0 || now_ms - one->read_ms >= FRESH_MS) {
 			page->waiting++;
 			++*parts->in_redis;
+			part->asked_ms = now_ms;
 			coupon_state_ask(parts, link, part->id, on_state, part);
 		}
 		if (*request->user.text) {

@@ -89,6 +89,16 @@ class Told:
         told |= {"limit": self.terms.limit, "stock": self.terms.total - len(self.rows)}
         return self.ask(0, "ok", "coupon", **(told | wrong))
 
+    def offers(self, user, taken=0, stock=None, **wrong):
+        """What the campaign's offer says to a user who has so many."""
+        stock = self.terms.total - len(self.rows) if stock is None else stock
+        left = self.terms.limit - taken
+        why = "out_of_stock" if not stock else None if left else "limit_reached"
+        told = {"coupon": COUPON, "state": "open", "total": self.terms.total, "stock": stock}
+        told |= {"limit": self.terms.limit, "taken": taken, "left": left}
+        told |= {"claimable": not why} | ({"why": why} if why else {}) | wrong
+        return self.ask(user, "ok", "offers", offers=[told])
+
     def judge(self, stock_more=0, slots_more=(), **allowed):
         """More: than Redis should have."""
         stock = self.terms.total - len(self.rows) + stock_more
@@ -285,6 +295,95 @@ def test_catches_a_false_coupon(wrong):
     told.coupon(**wrong)
     told.issued(3)
     told.caught("terms" if "stock" not in wrong else "the stock was between 998 and 998")
+
+
+def test_accepts_true_offers():
+    told = Told(total=3, limit=2)
+    told.offers(1)
+    told.issued(1)
+    told.offers(1, 1)
+    told.issued(1, slot=2)
+    told.offers(1, 2)
+    told.offers(2)
+    told.issued(2)
+    told.offers(2, 1, stock=1)  # which it was in the last second
+    told.offers(2, 1)
+    told.judge()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_accepts_either_in_the_moment_of_an_acceptance(first):
+    """The offer is asked for while the request is on its way."""
+    told = Told(total=3)
+    if first:
+        told.clock += 0.2
+    offers = [told.offers(1, taken) for taken in (0, 1)]
+    told.clock = 0.0 if first else 0.2
+    told.issued(1)
+    for ask in offers:
+        ask.at, ask.answered_at = 0.2 * first, 0.6
+        ask.reply["offers"][0]["stock"] = 3
+    told.judge()
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"taken": 0}, "P2: the user had between 1 and 1"),
+        ({"taken": 2, "left": 0}, "P2: the user had between 1 and 1"),
+        ({"left": 2}, "1 are left"),
+        ({"left": 0}, "1 are left"),
+        ({"claimable": False}, "is claimable, or is not"),
+        ({"why": "limit_reached"}, "why not"),
+        ({"stock": 9}, "P4: the stock was between 8 and 8"),
+        ({"stock": 7}, "P4: the stock was between 8 and 8"),
+        ({"coupon": "1002"}, "is not what is offered"),
+        ({"state": "not_started"}, "terms"),
+        ({"total": 9}, "terms"),
+        ({"limit": 3}, "terms"),
+        ({"claimable": False, "why": "unavailable"}, "is available"),
+    ],
+)
+def test_catches_false_offers(wrong, words):
+    told = Told(total=10, limit=2)
+    told.issued(1)
+    told.issued(2)
+    told.clock += 2
+    told.offers(1, 1)
+    told.judge()
+    told.asks[-1].reply["offers"][0].update(wrong)
+    told.caught(words)
+
+
+def test_catches_false_offers_of_what_is_sold_out_or_at_the_limit():
+    told = sold_out()
+    told.offers(9, claimable=True)
+    told.caught("is claimable, or is not")
+    told = Told()
+    told.issued(1)
+    told.offers(1, 1, claimable=True)
+    told.caught("is claimable, or is not")
+    told.asks.pop()
+    told.offers(1, 1, why="out_of_stock")
+    told.caught("why not")
+
+
+def test_catches_that_nothing_is_offered():
+    told = Told()
+    told.ask(1, "ok", "offers", offers=[])
+    told.caught("is not what is offered")
+    told.asks.pop()
+    told.ask(1, "unavailable", "offers")
+    told.caught("is not answered here")
+    told.judge(answers=["unavailable"])
+
+
+def test_a_redis_that_lost_slots_does_not_know_them():
+    told = Told()
+    told.issued(1)
+    told.offers(1, 0)
+    told.caught("P2: the user had between 1 and 1")
+    told.judge(reasons=["slot_taken"])
 
 
 def test_catches_coupon_that_is_not_found():

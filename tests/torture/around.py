@@ -2,7 +2,7 @@
 What goes on around the load in every scenario, and its judgement: an operator voids receives of the
 load and edits their terms, users claim codes, orders use receives (shoppers.py), API keys of
 guests come and go (guests.py), and all events reach a subscriber's queue and a webhook, whose
-endpoint fails now and then.
+endpoint fails now and then. Of two campaigns coupon.expiring is due around the time of the fault.
 
 What PostgreSQL has at the end, each row, rejection, void, change by an order and entry of the
 history, is one event with its own id, and nothing else is; without copies, the events of a coupon
@@ -45,7 +45,23 @@ DUE = """
     UNION SELECT batch, idx, 'rejected' FROM receive_rejected
         WHERE coupon_id = %(coupon)s AND reason <> 'voided'
     UNION SELECT batch, idx, result || '/' || num FROM use_operation
-        WHERE coupon_id = %(coupon)s AND to_state IS NOT NULL"""
+        WHERE coupon_id = %(coupon)s AND to_state IS NOT NULL
+    UNION SELECT u.batch, u.idx, 'expiring' FROM user_coupon AS u JOIN coupon AS c
+        ON c.id = u.coupon_id
+        WHERE u.coupon_id = %(coupon)s
+        AND u.received_at <= u.valid_to - c.tell_before * interval '1 s'
+        AND NOT EXISTS (SELECT FROM coupon_void AS v WHERE v.coupon_id = u.coupon_id
+            AND v.batch = u.batch AND v.idx = u.idx)"""
+# What may have been told before it was voided.
+POSSIBLE = f"""{DUE}
+    UNION SELECT v.batch, v.idx, 'expiring' FROM coupon_void AS v JOIN coupon AS c
+        ON c.id = v.coupon_id
+        WHERE v.coupon_id = %(coupon)s AND c.tell_before IS NOT NULL"""
+# The campaigns whose coupon.expiring are not all in event_log.
+TELLING = """
+    SELECT count(*) FROM coupon AS c WHERE c.id = ANY (%s) AND c.tell_before IS NOT NULL
+    AND NOT EXISTS (SELECT FROM expiry_notice AS e WHERE e.coupon_id = c.id
+        AND e.pass_from IS NULL AND e.told_to >= c.valid_to)"""
 HISTORY = "SELECT id FROM campaign_history WHERE coupon_id = %s"
 
 
@@ -124,14 +140,16 @@ class Around:
         has_times = events != "moved"
         events = events if has_times else "exact"
         with self.rig.pg() as pg:
-            wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             coupons = [self.claimers.coupon, *self.shoppers.coupons]
             coupons += [one.coupon for one in self.rig.load.campaigns]
+            ids = ([int(one) for one in coupons],)
+            wait_until(lambda: pg.execute(TELLING, ids).fetchone() == (0,), WAIT_S)
+            wait_until(lambda: pg.execute(LEFT, (self.webhook,)).fetchone() == (0,), WAIT_S)
             due = {coupon: self._due(pg, coupon) for coupon in coupons}
             read = self.subscriber.read() if events != "lost" else []
             sent = [event for request in self.endpoint.requests for event in request.events]
             # A hold may have ended meanwhile: its event is one of something.
-            known_ids = {coupon: self._due(pg, coupon) for coupon in coupons}
+            known_ids = {coupon: self._due(pg, coupon, POSSIBLE) for coupon in coupons}
         if events != "lost":
             firsts = self._sent_judge(due, known_ids, events, "subscriber", read)
             if events == "exact" and has_times and not all(map(in_order, firsts)):
@@ -143,10 +161,10 @@ class Around:
             raise Violation("a webhook's request is not signed by its secret")
 
     @staticmethod
-    def _due(pg, coupon):
+    def _due(pg, coupon, query=DUE):
         ids = {
             f"{ulid_of(batch)}.{index}/{what}"
-            for batch, index, what in pg.execute(DUE, {"coupon": coupon})
+            for batch, index, what in pg.execute(query, {"coupon": coupon})
         }
         return ids | {f"campaign/{coupon}/{row[0]}" for row in pg.execute(HISTORY, (coupon,))}
 

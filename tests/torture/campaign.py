@@ -5,6 +5,7 @@ key at any gateway.
 """
 
 import collections
+import secrets
 
 from history import History
 from load import Ask, Load
@@ -24,12 +25,13 @@ MOVES = 0.04  # how often a client changes its gateway, so that all have clients
 
 
 class Campaign(History):
-    """One coupon of the load."""
+    """One coupon of the load, with a tag of its own."""
 
     def __init__(self, stack, total, limit, seed, allowed, **terms):
+        self.tag = f"torture-{secrets.token_hex(8)}"
         super().__init__(
             stack,
-            stack.coupon_make(total, limit, name="torture", **terms),
+            stack.coupon_make(total, limit, name="torture", tags=self.tag, **terms),
             total,
             limit,
             seed=seed,
@@ -99,6 +101,8 @@ class TortureLoad(Load):
             if recent.receive and chance.random() < 0.5:
                 return Ask("status", recent.user, receive=recent.receive)
             user = recent.user
+        if chance.random() < 0.3:
+            return Ask("offers", user, tag=campaign.tag)
         return Ask("status", user)
 
     def codes(self):

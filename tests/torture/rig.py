@@ -61,7 +61,7 @@ from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, USE_QUEUE, queue_length  # 
 from load import now  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY, Skipped  # noqa: E402
-from stack import SERVICES, Stack, wait_until  # noqa: E402
+from stack import SERVICES, Stack, utc, wait_until  # noqa: E402
 from verdict import Allowed  # noqa: E402
 from webhooks import SOON  # noqa: E402
 from witness import Witness  # noqa: E402
@@ -78,6 +78,8 @@ CAMPAIGNS = (
     (1_000_000, 3),
     (300, 2),
 )  # total, limit: the last one is sold out soon
+VALID_S = 3600  # user coupons of the load, from when the campaign is made
+TELL_WITHIN_S = 10  # of the fault: their coupon.expiring is due
 WINDOW_S = 0.25
 WINDOWS = 6
 RATE_SHARE = 0.9
@@ -357,8 +359,12 @@ class Rig:
         self.postgresql_goes_back = scenario.events == "complete"
         around = self.around = Around(self)
         self.on_end(around.close)
+        begins_at, has_times = int(time.time()), scenario.events != "moved"
+        terms = {"events": "on"}
+        if has_times:
+            terms |= {"valid_from": utc(begins_at), "valid_to": utc(begins_at + VALID_S)}
         campaigns = [
-            Campaign(self.stack, total, limit, seed, self._allowed, events="on")
+            Campaign(self.stack, total, limit, seed, self._allowed, **terms)
             for total, limit in CAMPAIGNS
         ]
         self._open_wait(campaigns)
@@ -380,6 +386,8 @@ class Rig:
             self.within_s = RATE_WITHIN_CROWD_S if crowd else RATE_WITHIN_S
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
+            if has_times:
+                self._expiring_ask(campaigns[1:], begins_at + VALID_S, chance)
             begun_s = now()
             try:
                 scenario.function(self, chance)
@@ -426,6 +434,12 @@ class Rig:
             "seen": self.witness.share(),
             "codes": dict(self.load.codes()),
         }
+
+    def _expiring_ask(self, campaigns, ends_at, chance):
+        """In mid-sale: of what is received in the next seconds as well."""
+        for campaign in campaigns:
+            due_at = time.time() + chance.uniform(1, TELL_WITHIN_S)
+            self.stack.coupon_edit(campaign.coupon, "--tell-before", f"{ends_at - int(due_at)}s")
 
     def _rate_back(self, scenario):
         """The seconds until the rate was back, or the violation."""

@@ -3,10 +3,11 @@ and one that steps back. Windows are by Redis' clock alone."""
 
 import time
 
-from scenario_redis import HOUR_S, utc
+from scenario_redis import HOUR_S
 from services import say
 
 from scenario import OUTCOMES_LATE, POSTGRESQL_AWAY, REDIS_AWAY, scenario
+from stack import utc
 from wall_clock import WallClock
 
 WINDOWS_S = (4, 16, 64)

@@ -10,6 +10,7 @@ import redis
 from services import say
 
 from scenario import REDIS_AWAY, REDIS_LOSES, scenario
+from stack import utc
 from wall_clock import WallClock
 
 UNAVAILABLE, UNKNOWN = 21, 22
@@ -286,7 +287,3 @@ def orphan_leave(rig, chance):
     doomed.restart(fault=f"gateway_after_reply:{chance.randint(1, 20)}:kill")
     doomed.wait_fault()
     doomed.start()
-
-
-def utc(seconds):
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
