@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/message/number.h"
 #include "common/postgres/postgres_session.h"
 #include "common/thread.h"
@@ -66,6 +67,7 @@ static int step(struct expiry *expiry)
 			    POSTGRES_ARGUMENTS(postgres_number(expiry->after),
 					       postgres_number(PART)),
 			    &patience);
+	fault_point(FAULT_EXPIRING_STEP);
 	/* Nothing was returned: another session is at it. */
 	if (told && PQntuples(told) > 0)
 		expiry->has_told = 1;

@@ -139,7 +139,7 @@ static int check_run(struct ctl *ctl)
 		json_sentence_add(ready.reasons,
 				  "its validity ends at %s, before it begins: nobody could use "
 				  "what it issues",
-				  valid_to);
+				  column_text(ready.row, 0, "local.valid_to"));
 	verdict_add(&ready, "campaign");
 
 	redis_check(&ready);
@@ -183,11 +183,15 @@ static int check_run(struct ctl *ctl)
 
 	output_id(object, "coupon", ready.coupon);
 	output_bool(object, "ready", ready.failed_n == 0);
+	output_text(object, "begin",
+		    column_text(ready.row, 0, ready.as_json ? "begin" : "local.begin"));
+	output_text(object, "end", column_text(ready.row, 0, ready.as_json ? "end" : "local.end"));
 	output_add(object, "checks", ready.checks);
-	output_say(object,
-		   "[ready READY: coupon {coupon} may open\n]"
-		   "[!ready NOT READY: coupon {coupon}\n]",
-		   ready.as_json);
+	output_say(
+		object,
+		"[ready READY: coupon {coupon} may open[begin  from {begin}][end  until {end}]\n]"
+		"[!ready NOT READY: coupon {coupon}\n]",
+		ready.as_json);
 	cJSON_Delete(ready.reasons);
 	PQclear(ready.row);
 	redis_client_free(ready.redis);

@@ -1,8 +1,8 @@
 -- version: 1
 -- function: coupon_changed()
 --
--- After a change of a campaign's terms or status, whoever makes it: notifies the keepers, so that
--- they act at once, and records the change in campaign_history. Who: the setting couponmq.by of the
+-- After a change of a campaign's terms or status, whoever makes it: notifies keepers and gateways,
+-- which act at once, and records the change in campaign_history. Who: the setting couponmq.by of the
 -- session, or the name of the program.
 CREATE OR REPLACE FUNCTION coupon_changed() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -16,12 +16,12 @@ DECLARE
 	terms  jsonb := to_jsonb(NEW) - counts;
 	action text;
 BEGIN
+	IF NEW.status <> 'draft' AND (TG_OP = 'INSERT'
+			OR (NEW.status, NEW.version) IS DISTINCT FROM (OLD.status, OLD.version))
+	THEN
+		PERFORM pg_notify('couponmq_terms', NEW.id::text);
+	END IF;
 	IF TG_OP = 'UPDATE' THEN
-		IF NEW.status <> 'draft'
-			AND (NEW.status, NEW.version)
-				IS DISTINCT FROM (OLD.status, OLD.version) THEN
-			PERFORM pg_notify('couponmq_terms', NEW.id::text);
-		END IF;
 		IF terms = to_jsonb(OLD) - counts THEN
 			RETURN NULL;
 		END IF;

@@ -31,11 +31,21 @@ def checked(stack, coupon, warned=False, **settings):
 def test_ready(stack, gateway):
     coupon = stack.coupon_make(10, begin=LATER)
     assert checked(stack, coupon) == {}
-    text = stack.ctl("check", coupon)
-    assert text.splitlines()[-1] == f"READY: coupon {coupon} may open"
+    last = stack.ctl("check", coupon).splitlines()[-1]
+    assert last == f"READY: coupon {coupon} may open from 2099-01-01T00:00:00+00:00"
     issuing = stack.coupon_make(10)
     gateway.issue(issuing, 1, ack="issued")
     assert checked(stack, issuing) == {}
+    last = stack.ctl("check", issuing).splitlines()[-1]
+    assert last == f"READY: coupon {issuing} may open"
+
+
+def test_times_are_those_of_the_campaigns_zone(stack):
+    coupon = stack.coupon_make(10, begin="2098-12-24T18:00", end="2098-12-24", zone="Europe/Berlin")
+    last = stack.ctl("check", coupon).splitlines()[-1]
+    assert last.endswith(" from 2098-12-24T18:00:00+01:00 until 2098-12-25T00:00:00+01:00")
+    told = json.loads(stack.ctl("check", coupon, "--json"))
+    assert (told["begin"], told["end"]) == ("2098-12-24T17:00:00.000Z", "2098-12-24T23:00:00.000Z")
 
 
 def test_the_campaign_is_in_no_state_to_open(stack):

@@ -122,6 +122,23 @@ def test_a_change_is_offered_once_the_command_has_answered(stack, gateway, tag):
         assert ids(offers(gateway, tag=tag)) == wanted, step
 
 
+def test_campaigns_that_are_inserted_past_couponctl(stack, gateway, pg, tag):
+    """Each gateway is notified; all are read again after five minutes only."""
+    added = pg.execute(
+        "INSERT INTO coupon (id, name, total_num, valid_days, status, tags)"
+        " SELECT coupon_id_next(), 'inserted', 5, 30, 'published', ARRAY[%s]"
+        " FROM generate_series(1, 3) RETURNING id",
+        (tag,),
+    )
+    wanted = sorted(str(coupon) for (coupon,) in added)
+
+    def are_open():
+        found = offers(gateway, tag=tag)
+        return ids(found) == wanted and all(one["state"] == "open" for one in found)
+
+    wait_until(are_open)
+
+
 def test_over_http(stack, tag):
     coupon = stack.coupon_make(5, tags=tag)
     reply = requests.get(

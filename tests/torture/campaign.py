@@ -6,9 +6,11 @@ key at any gateway.
 
 import collections
 import secrets
+import time
 
 from history import History
 from load import Ask, Load
+from stack import utc
 from user_ids import user_of
 from verdict import unanswered
 
@@ -25,13 +27,18 @@ MOVES = 0.04  # how often a client changes its gateway, so that all have clients
 
 
 class Campaign(History):
-    """One coupon of the load, with a tag of its own."""
+    """One coupon of the load, with a tag of its own. valid_s: how long its user coupons are valid
+    from now on; None: for days."""
 
-    def __init__(self, stack, total, limit, seed, allowed, **terms):
-        self.tag = f"torture-{secrets.token_hex(8)}"
+    def __init__(self, stack, total, limit, seed, allowed, valid_s=None):
+        begins_at = int(time.time())
+        self.tag, self.valid_until = f"torture-{secrets.token_hex(8)}", begins_at + (valid_s or 0)
+        terms = {"name": "torture", "tags": self.tag, "events": "on"}
+        if valid_s:
+            terms |= {"valid_from": utc(begins_at), "valid_to": utc(self.valid_until)}
         super().__init__(
             stack,
-            stack.coupon_make(total, limit, name="torture", tags=self.tag, **terms),
+            stack.coupon_make(total, limit, **terms),
             total,
             limit,
             seed=seed,

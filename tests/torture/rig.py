@@ -34,6 +34,7 @@ everything that it broke is repaired, and all promises are checked):
   rig.on_end(function)      called after the judgement: close the relay, …
   rig.settings_all(**settings)       in prepare(): settings for every gateway and worker of this
                             scenario (a relay's URL)
+  rig.expiring_ask(campaign, within_s)     its user coupons have coupon.expiring then
   rig.pg(), rig.redis()     connections, to be used in `with`
   rig.redis_get(coupon, field), rig.outbox_length()    of a coupon's hash, of all the campaigns
   rig.expect_dead(n)        n messages may be in the dead-letter queue afterwards
@@ -61,7 +62,7 @@ from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, USE_QUEUE, queue_length  # 
 from load import now  # noqa: E402
 from part import Part, Violation  # noqa: E402
 from scenario import REDIS_AWAY, Skipped  # noqa: E402
-from stack import SERVICES, Stack, utc, wait_until  # noqa: E402
+from stack import SERVICES, Stack, wait_until  # noqa: E402
 from verdict import Allowed  # noqa: E402
 from webhooks import SOON  # noqa: E402
 from witness import Witness  # noqa: E402
@@ -78,7 +79,7 @@ CAMPAIGNS = (
     (1_000_000, 3),
     (300, 2),
 )  # total, limit: the last one is sold out soon
-VALID_S = 3600  # user coupons of the load, from when the campaign is made
+VALID_S = 3600  # the user coupons of the load, from when their campaign is made
 TELL_WITHIN_S = 10  # of the fault: their coupon.expiring is due
 WINDOW_S = 0.25
 WINDOWS = 6
@@ -210,6 +211,11 @@ class Rig:
     def redis_get(self, coupon, field):
         with self.redis() as cache:
             return cache.hget(f"coupon:{{{coupon}}}", field)
+
+    def expiring_ask(self, campaign, within_s):
+        """In mid-sale: coupon.expiring of what is received until then, at that time."""
+        before_s = int(campaign.valid_until - time.time() - within_s)
+        self.stack.coupon_edit(campaign.coupon, "--tell-before", f"{before_s}s")
 
     def outbox_length(self):
         with self.redis() as cache:
@@ -359,12 +365,9 @@ class Rig:
         self.postgresql_goes_back = scenario.events == "complete"
         around = self.around = Around(self)
         self.on_end(around.close)
-        begins_at, has_times = int(time.time()), scenario.events != "moved"
-        terms = {"events": "on"}
-        if has_times:
-            terms |= {"valid_from": utc(begins_at), "valid_to": utc(begins_at + VALID_S)}
+        has_times = scenario.events != "moved"
         campaigns = [
-            Campaign(self.stack, total, limit, seed, self._allowed, **terms)
+            Campaign(self.stack, total, limit, seed, self._allowed, VALID_S if has_times else None)
             for total, limit in CAMPAIGNS
         ]
         self._open_wait(campaigns)
@@ -386,8 +389,8 @@ class Rig:
             self.within_s = RATE_WITHIN_CROWD_S if crowd else RATE_WITHIN_S
             self.rate_before = self.rate_measure()
             self._rss = {part.name: part.rss_kb() for part in self.parts}
-            if has_times:
-                self._expiring_ask(campaigns[1:], begins_at + VALID_S, chance)
+            for campaign in campaigns[1:] if has_times else ():
+                self.expiring_ask(campaign, chance.uniform(1, TELL_WITHIN_S))
             begun_s = now()
             try:
                 scenario.function(self, chance)
@@ -434,12 +437,6 @@ class Rig:
             "seen": self.witness.share(),
             "codes": dict(self.load.codes()),
         }
-
-    def _expiring_ask(self, campaigns, ends_at, chance):
-        """In mid-sale: of what is received in the next seconds as well."""
-        for campaign in campaigns:
-            due_at = time.time() + chance.uniform(1, TELL_WITHIN_S)
-            self.stack.coupon_edit(campaign.coupon, "--tell-before", f"{ends_at - int(due_at)}s")
 
     def _rate_back(self, scenario):
         """The seconds until the rate was back, or the violation."""

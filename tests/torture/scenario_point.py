@@ -13,6 +13,7 @@ from events import Subscriber, in_order
 from guests import KEYS, Guests, keys_agree
 from history import DEAD_QUEUE, PARKED_QUEUE, QUEUE, queue_length
 from claimers import Revokers
+from rig import TELL_WITHIN_S
 from scenario import (
     GATEWAY_STARTS,
     OUTCOMES_LATE,
@@ -460,6 +461,15 @@ def relay_killed_at(rig, chance, point):
     rig.on_judge(judge)
 
 
+def expiring_killed_at(rig, chance, point):
+    """Passes over two campaigns of the load, whose coupon.expiring are asked for again, later."""
+    part = keeper_only(rig, f"{point}:{chance.randint(1, 10)}:kill")
+    for campaign in rig.load.campaigns[1:]:
+        rig.expiring_ask(campaign, TELL_WITHIN_S + 1)
+    killed_keeper_is_replaced(rig, part)
+    part.start()
+
+
 def revoke_killed_at(rig, chance, point):
     """Commands die at it; the keeper does the rest."""
     revokers = Revokers(rig, chance, fault=point)
@@ -508,6 +518,8 @@ def kill_scenario(point):
             recover_killed(rig, chance, point)
         elif point.startswith("relay_"):
             relay_killed_at(rig, chance, point)
+        elif point == "expiring_step":
+            expiring_killed_at(rig, chance, point)
         elif point == "revoke_committed":
             revoke_killed_at(rig, chance, point)
         elif point.startswith("key_"):
