@@ -319,14 +319,16 @@ run_all() {
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"
 	done
-	part_start torture part_torture
 	if [[ -n $SAN ]]; then
 		part_start programs part_programs
 	else
 		part_start sanitized part_sanitized
-		part_start mutants part_mutants
 		part_start lint part_lint
 	fi
+	# All scenarios and mutants would keep both cores busy, and the tests waiting for their turn.
+	[[ -z ${ALL:-} ]] || parts_wait
+	part_start torture part_torture
+	[[ -n $SAN ]] || part_start mutants part_mutants
 	parts_wait
 }
 
