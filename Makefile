@@ -135,6 +135,7 @@ mutants: ## without each safeguard in turn, its tests must fail: ONLY=words PART
 reach: ## tests/reach.txt: which tests reach which function, for `make test`: an hour
 	@scripts/packages.sh test
 	@scripts/packages.sh sdk
+	@scripts/packages.sh console
 	@$(MAKE) --no-print-directory SAN=coverage build agents
 	@$(MAKE) --no-print-directory SAN=coverage FAULTS=1 build
 	@/usr/bin/python3 -B scripts/reach.py

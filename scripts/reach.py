@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from reach import MAP, Reach, git  # noqa: E402
 from shards import seconds_of  # noqa: E402
 
-FOLDERS = ("docs", "e2e", "power", "scripts", "sdk", "sql")
+FOLDERS = ("console", "docs", "e2e", "power", "scripts", "sdk", "sql")
 BUILDS = ("build-coverage", "build-coverage-fault")
 RUN = ROOT / ".run-reach"
 WORKERS, PORTS_FROM, PORTS_EACH = 2, 20400, 3000
@@ -104,7 +104,8 @@ class Worker(threading.Thread):
                 env={**self.env, "GCOV_PREFIX": str(counts)},
             )  # fmt: skip
             self.stacks("stop")
-        reached = functions_reached(counts)
+        # A browser is installed for a change of the console alone.
+        reached = set() if file.startswith("tests/console/") else functions_reached(counts)
         cases = list(ElementTree.parse(xml).iter("testcase")) if xml.exists() else []
         seconds = sum(float(case.get("time")) for case in cases)
         for folder in counts.iterdir():

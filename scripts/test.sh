@@ -306,7 +306,7 @@ parts_wait() {
 }
 
 run_all() {
-	local shard
+	local shard group
 	if [[ -z $SEED ]]; then
 		SEED=$((RANDOM * 32 + RANDOM % 32))
 	fi
@@ -316,6 +316,9 @@ run_all() {
 	/usr/bin/python3 -B tests/selection.py "$OUT/selection.json"
 	export SELECTION=$PWD/$OUT/selection.json
 	turn=$(sed -n 's/^ "turn": \([0-9]*\),$/\1/p' "$SELECTION")
+	for group in $(sed -n 's/^ "packages": "\(.*\)",$/\1/p' "$SELECTION"); do
+		scripts/packages.sh "$group"
+	done
 	for ((shard = 1; shard <= SHARDS; shard++)); do
 		part_start "pytest-$shard" part_pytest "$shard"
 	done
@@ -339,6 +342,7 @@ run_chosen() {
 		selection=(tests -k "$TESTS")
 		part_programs
 	fi
+	[[ $TESTS != tests/sdk* ]] || scripts/packages.sh sdk
 	build "$SAN" FAULTS=1 BUILD_DIR="$BUILD_DIR-fault" build
 	pytest_run pytest "${selection[@]}"
 }
@@ -353,7 +357,6 @@ finish() {
 begun=$SECONDS
 SEED=${SEED:-}
 scripts/packages.sh test
-[[ -z ${ALL:-} ]] || scripts/packages.sh sdk
 build "$SAN" BUILD_DIR="$BUILD_DIR" build agents
 rm -rf "$OUT"
 mkdir -p "$OUT"

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from selection import is_selected
+from selection import SELECTION, is_selected
 from skips import reason
 from stack import PLAIN, PORT_BASE, ROOT, RUN_DIR, Stack, as_the_stack, port_base_free, wait_until
 
@@ -55,11 +55,12 @@ def is_chosen(item, stack):
         return is_whole or not (is_always or is_shared)
     if os.environ.get("ALL"):
         return True
+    file = str(item.path.relative_to(ROOT))
     if is_whole:
-        return False
+        return bool(stack) and file in SELECTION["files"]
     if is_always or not stack or (is_shared and item.path.parent.name not in ("e2e", "sql")):
         return True
-    return is_selected(str(item.path.relative_to(ROOT)), item.nodeid, is_shared)
+    return is_selected(file, item.nodeid, is_shared)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -152,7 +153,7 @@ def pytest_configure(config):
     """On SIGTERM pytest ends as after Ctrl-C, and stops what it has started."""
     config.addinivalue_line("markers", "plain: its own gateways are without TLS in any case")
     config.addinivalue_line("markers", "long: not every run has it: see selection.py")
-    config.addinivalue_line("markers", "whole: only with ALL=1")
+    config.addinivalue_line("markers", "whole: with ALL=1, or if its file is selected")
     config.addinivalue_line("markers", "unchosen: a scenario that this run does not have")
     config.addinivalue_line("markers", "always: every run has it, though it is long")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

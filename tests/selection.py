@@ -90,6 +90,13 @@ def mutants_selected(level, turn, change):
     return wanted, [name for name in of_change if name not in wanted]
 
 
+def packages_of(told):
+    """The groups of scripts/packages.sh that the selected files need, separated by spaces."""
+    needed = {"sdk"} if told["level"] == "all" else set()
+    needed |= {Path(file).parent.name for file in told["files"]}
+    return " ".join(sorted(needed & {"console", "sdk"}))
+
+
 def select():
     """The selection, as JSON has it."""
     level = "all" if os.environ.get("ALL") else "ci" if os.environ.get("CI") == "true" else "test"
@@ -104,6 +111,7 @@ def select():
         is_in = reach.tests.get(file, 0) <= left_s
         left_s -= reach.tests.get(file, 0) if is_in else 0
         told["files" if is_in else "left"].append(file)
+    told["packages"] = packages_of(told)
     told["mutants"], told["mutants_left"] = mutants_selected(level, turn, change)
     return told
 

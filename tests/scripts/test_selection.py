@@ -203,6 +203,26 @@ def test_the_same_tree_selects_the_same(tmp_path):
     assert selected(tmp_path / "d", ALL="1")[0]["level"] == "all"
 
 
+@pytest.mark.parametrize(
+    "level, files, packages",
+    [
+        ("test", ["tests/e2e/test_e2e_keys.py"], ""),
+        ("test", ["tests/e2e/test_e2e_keys.py", "tests/console/test_console.py"], "console"),
+        ("ci", ["tests/sdk/test_go.py", "tests/console/test_console.py"], "console sdk"),
+        ("all", [], "sdk"),
+    ],
+)
+def test_what_the_selected_files_need(level, files, packages):
+    assert selection.packages_of({"level": level, "files": files}) == packages
+
+
+def test_a_change_of_the_console_selects_its_tests(monkeypatch):
+    monkeypatch.setattr(reach, "lines_changed", lambda _: {"console/csv.js": [19]})
+    files = reach.touched(Change("HEAD"), Reach.read())
+    assert "tests/console/test_console_lists.py" in files
+    assert all(file.startswith("tests/console/") for file in files)
+
+
 def test_each_test_has_its_turn():
     names = [f"tests/e2e/test_x.py::test_{number}" for number in range(300)]
     shares = [
