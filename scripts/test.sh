@@ -306,7 +306,7 @@ parts_wait() {
 }
 
 run_all() {
-	local shard group
+	local shard group groups
 	if [[ -z $SEED ]]; then
 		SEED=$((RANDOM * 32 + RANDOM % 32))
 	fi
@@ -316,7 +316,8 @@ run_all() {
 	/usr/bin/python3 -B tests/selection.py "$OUT/selection.json"
 	export SELECTION=$PWD/$OUT/selection.json
 	turn=$(sed -n 's/^ "turn": \([0-9]*\),$/\1/p' "$SELECTION")
-	for group in $(sed -n 's/^ "packages": "\(.*\)",$/\1/p' "$SELECTION"); do
+	read -r -a groups < <(sed -n 's/^ "packages": "\(.*\)",$/\1/p' "$SELECTION")
+	for group in "${groups[@]}"; do
 		scripts/packages.sh "$group"
 	done
 	for ((shard = 1; shard <= SHARDS; shard++)); do
@@ -328,7 +329,7 @@ run_all() {
 		part_start sanitized part_sanitized
 		part_start lint part_lint
 	fi
-	# All scenarios and mutants would keep both cores busy, and the tests waiting for their turn.
+	# All scenarios and mutants keep both cores busy; the tests would wait for their turn.
 	[[ -z ${ALL:-} ]] || parts_wait
 	part_start torture part_torture
 	[[ -n $SAN ]] || part_start mutants part_mutants

@@ -2,8 +2,8 @@
 -- function: coupon_changed()
 --
 -- After a change of a campaign's terms or status, whoever makes it: notifies keepers and gateways,
--- which act at once, and records the change in campaign_history. Who: the setting couponmq.by of the
--- session, or the name of the program.
+-- which act at once, and records the change in campaign_history. Who: the setting couponmq.by of
+-- the session, or the name of the program.
 CREATE OR REPLACE FUNCTION coupon_changed() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = public, pg_temp
