@@ -59,8 +59,9 @@ class Manager:
                 self.goes_on.wait()
                 continue
             pid = CREDENTIALS.unpack(control[0][2])[0]
-            for line in text.decode().splitlines():
-                self.told.append(Told(pid, *line.split("=", 1)))
+            # All at once: who has seen one of them may ask for the others.
+            lines = text.decode().splitlines()
+            self.told += [Told(pid, *line.split("=", 1)) for line in lines]
 
     def fill(self):
         """As a systemd that reads nothing any more, until read()."""
