@@ -52,6 +52,8 @@ class Item:
 ITEMS = (
     # Also power cuts, packages, and the clients in each language.
     Item("all", "make test ALL=1", (":/",)),
+    Item("clients", "make test ALL=1 TESTS=tests/sdk/test_conformance.py"),
+    Item("setup", "make test ALL=1 TESTS=tests/scripts/test_setup.py"),
     Item("tls", "make test ALL=1 TLS=yes"),
     *(
         Item(f"torture-{part}", f"make torture SHARDS=3 PART={part}/{PARTS}")

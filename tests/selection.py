@@ -53,6 +53,12 @@ def of_turn(things, count, turn=None):
     return (things[first:] + things)[:count]
 
 
+def one_in_turn(things):
+    """Of what takes long: one of a list in a run of all tests, each where a file runs by itself."""
+    things = list(things)
+    return [things[SELECTION["turn"] % len(things)]] if "SELECTION" in os.environ else things
+
+
 def is_selected(file, nodeid, is_shared):
     """Whether this run has a test of services that is not marked `always`."""
     if SELECTION["level"] == "all" or file in SELECTION["files"]:

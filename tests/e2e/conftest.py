@@ -21,7 +21,7 @@ from history import DEAD_QUEUE
 from lock_agent import STORES, Agent
 from process import Worker, gateway_process
 from relay import Relay, port_of
-from stack import wait_until
+from stack import as_the_stack, wait_until
 from webhooks import Webhooks
 
 SERVICES = ("redis", "rabbitmq", "postgres")
@@ -44,7 +44,8 @@ def make_whole(stack):
     missing = [name for name in names if not stack.runs(name)]
     if missing:
         stack.start(*missing)
-    wait_until(lambda: gateway_ready(stack))
+    with as_the_stack():
+        wait_until(lambda: gateway_ready(stack))
 
 
 def gateways_forget(stack):

@@ -8,6 +8,7 @@ import pytest
 
 from driver_orders import asked, call
 from process import ISSUER, guarded_process, jwks_write
+from selection import one_in_turn
 from stack import ROOT
 from test_python import ec_key, ed_key, hmac_key
 
@@ -123,5 +124,6 @@ def test_each_is_done_once_while_the_gateway_is_killed(killed_stack, driver):
 
 
 @pytest.mark.whole
+@pytest.mark.parametrize("driver", one_in_turn([*DRIVERS, "go", "java"]), indirect=True)
 def test_20000_are_done_once_while_the_gateway_is_killed(killed_stack, driver):
     assert " 8 kills" in passes(killed_stack, driver, "--kill", "20000")
