@@ -119,9 +119,7 @@ export function ask({ title, word, grave, fields = [], changes, version, act }) 
                 h("p", { class: "hint" }, "* required"),
             box,
             checked,
-            progress,
-            error,
-            h("div", { class: "bar" }, leave, does),
+            h("div", { class: "foot" }, progress, error, h("div", { class: "bar" }, leave, does)),
         );
         const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
         leave.addEventListener("click", () => dialog.close());

@@ -208,17 +208,18 @@ export function table(caption, heads, rows, none = "None.") {
             ),
         ),
     );
-    return h(
-        "div",
-        { class: "scroll" },
-        h(
-            "table",
-            { class: "rows" },
-            h("caption", {}, caption),
-            h("thead", {}, h("tr", {}, head)),
-            h("tbody", {}, body),
-        ),
+    const element = h(
+        "table",
+        { class: "rows" },
+        h("caption", {}, caption),
+        h("thead", {}, h("tr", {}, head)),
+        h("tbody", {}, body),
     );
+    // What can have the focus scrolls it by the keyboard; else the part itself has it.
+    const focus = element.querySelector("a, button, input")
+        ? {}
+        : { tabindex: "0", role: "region", "aria-label": caption };
+    return h("div", { class: "scroll", ...focus }, element);
 }
 
 // The error in the id of a campaign as typed; "": it is correct.

@@ -22,6 +22,7 @@ from reach import Change, Reach, base_find, git, touched
 from stack import ROOT
 
 TOUCHED_S = {"test": 60, "ci": 120}  # of the files that a change touches
+CONSOLE_S = {"test": 100, "ci": 600}  # of those of the console: on the shared stack, beside them
 # Each of so many runs has another part of the tests on the shared stack, and of the rest.
 TURNS = {"test": {"shared": 8, "rest": 24}, "ci": {"shared": 6, "rest": 12}}
 SCENARIO_TURNS = 12
@@ -112,10 +113,14 @@ def select():
     files = touched(change, reach) if base else sorted(reach.tests)
     told = {"level": level, "turn": turn, "base": base, "changed": sorted(change.lines)}
     told |= {"files": [], "left": []}
-    left_s = TOUCHED_S.get(level, float("inf"))
+    left_s = {
+        is_console: seconds.get(level, float("inf"))
+        for is_console, seconds in ((False, TOUCHED_S), (True, CONSOLE_S))
+    }
     for file in files:
-        is_in = reach.tests.get(file, 0) <= left_s
-        left_s -= reach.tests.get(file, 0) if is_in else 0
+        is_console, seconds = file.startswith("tests/console/"), reach.tests.get(file, 0)
+        is_in = seconds <= left_s[is_console]
+        left_s[is_console] -= seconds if is_in else 0
         told["files" if is_in else "left"].append(file)
     told["packages"] = packages_of(told)
     told["mutants"], told["mutants_left"] = mutants_selected(level, turn, change)
