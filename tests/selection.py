@@ -98,9 +98,14 @@ def mutants_selected(level, turn, change):
 
 
 def packages_of(told):
-    """The groups of scripts/packages.sh that the selected files need, separated by spaces."""
+    """The groups of scripts/packages.sh that the selected files need for what is marked `whole`,
+    separated by spaces."""
     needed = {"sdk"} if told["level"] == "all" else set()
-    needed |= {Path(file).parent.name for file in told["files"]}
+    needed |= {
+        Path(file).parent.name
+        for file in told["files"]
+        if "mark.whole" in (ROOT / file).read_text("utf-8")
+    }
     return " ".join(sorted(needed & {"console", "sdk"}))
 
 

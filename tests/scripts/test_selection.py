@@ -206,7 +206,7 @@ def test_the_same_tree_selects_the_same(tmp_path):
 @pytest.mark.parametrize(
     "level, files, packages",
     [
-        ("test", ["tests/e2e/test_e2e_keys.py"], ""),
+        ("test", ["tests/e2e/test_e2e_keys.py", "tests/sdk/test_python.py"], ""),
         ("test", ["tests/e2e/test_e2e_keys.py", "tests/console/test_console.py"], "console"),
         ("ci", ["tests/sdk/test_go.py", "tests/console/test_console.py"], "console sdk"),
         ("all", [], "sdk"),
