@@ -42,6 +42,7 @@ everything that it broke is repaired, and all promises are checked):
   rig.allow(answers=(), reasons=(), unknown=0.0)    besides what the scenario has declared
 """
 
+import json
 import random
 import re
 import statistics
@@ -215,7 +216,15 @@ class Rig:
     def expiring_ask(self, campaign, within_s):
         """In mid-sale: coupon.expiring of what is received until then, at that time."""
         before_s = int(campaign.valid_until - time.time() - within_s)
-        self.stack.coupon_edit(campaign.coupon, "--tell-before", f"{before_s}s")
+
+        def is_asked():
+            """The operator may have changed the campaign meanwhile."""
+            shown = json.loads(self.stack.ctl("show", campaign.coupon, "--json"))
+            version = shown["postgresql"]["version"]
+            edit = ("edit", campaign.coupon, "--version", version)
+            return self.stack.ctl_run(*edit, "--tell-before", f"{before_s}s").returncode == 0
+
+        wait_until(is_asked)
 
     def outbox_length(self):
         with self.redis() as cache:
