@@ -681,7 +681,7 @@ def broken_off(machine, word, only=""):
     machine.out("tee", "/run/break_off", stdin=BREAK_OFF)
     machine.out("tee", "/run/broken", stdin="")
     env = {"BASH_ENV": "/run/break_off", "BREAK_IN": word, "BREAK_ONLY": only,
-           "BREAK_SHARE": "1" if only or EACH else "8"}  # fmt: skip
+           "BREAK_SHARE": "1" if only or EACH else "24" if word == "apply" else "8"}  # fmt: skip
     broken = stopped = 0
     while True:
         done = script_run(machine, word, BREAK_SEED=rng.randrange(32768), **env)
