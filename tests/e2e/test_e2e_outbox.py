@@ -260,6 +260,8 @@ def test_a_refused_record_stops_no_other_coupon(rough, outbox, worker_make):
 
 def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_make):
     worker = worker_make(rough, **LATER)
+    told = outbox.redis.execute_command("ACL", "GETUSER", "couponmq_worker")
+    before = told[told.index("keys") + 1].split()
     keys = "resetkeys", "~coupon:*", "%R~couponmq:*"
     outbox.redis.execute_command("ACL", "SETUSER", "couponmq_worker", *keys)
     try:
@@ -268,7 +270,8 @@ def test_nothing_is_removed_before_its_number_is_copied(rough, outbox, worker_ma
         wait_until(lambda: "event=outbox_failed" in worker.log())
         assert outbox.entries() == batches and outbox.list("settled") == []
     finally:
-        outbox.redis.execute_command("ACL", "SETUSER", "couponmq_worker", "~couponmq:*")
+        keys = "resetkeys", *before
+        outbox.redis.execute_command("ACL", "SETUSER", "couponmq_worker", *keys)
     wait_until(lambda: not outbox.entries())
     assert outbox.is_copied() and outbox.is_recorded()
 
