@@ -728,6 +728,13 @@ def test_a_run_that_is_broken_off_goes_on(bare):
 
 
 @pytest.mark.long
+def test_it_is_broken_off_while_it_takes_the_test_coupon_back(bare):
+    """The next run finds it voided, and goes on."""
+    assert broken_off(bare, "apply", only="^ctl (void|close) ") >= 2
+    assert NOTHING in setup_run(bare).stdout
+
+
+@pytest.mark.long
 def test_an_upgrade_that_is_broken_off_has_its_effect(bare):
     """Wherever it is broken off: Redis has loaded the rights, and a worker that was started before
     its file had all settings is started again."""
