@@ -55,7 +55,7 @@ def of_turn(things, count, turn=None):
 
 
 def one_in_turn(things):
-    """Of what takes long: one of a list in a run of all tests, each where a file runs by itself."""
+    """What takes long: one of a list in a run of all tests, each where a file runs by itself."""
     things = list(things)
     return [things[SELECTION["turn"] % len(things)]] if "SELECTION" in os.environ else things
 
