@@ -526,12 +526,10 @@ class Verdict:
             least <= one["taken"] <= most
         ), f"P2: the user had between {least} and {most}: {ask} {self.where}: {self._of(ask.user)}"
         left = max(0, self.terms.limit - one["taken"])
-        why = None if left and one["stock"] > 0 else "out_of_stock" if left else "limit_reached"
+        why = "out_of_stock" if one["stock"] <= 0 else None if left else "limit_reached"
         assert one["left"] == left, f"{left} are left: {ask} {self.where}"
         assert one["claimable"] == (not why), f"is claimable, or is not: {ask} {self.where}"
-        assert one.get("why") in (
-            [why] if one["stock"] > 0 else ["out_of_stock", why]
-        ), f"why not: {ask} {self.where}"
+        assert one.get("why") == why, f"why not: {ask} {self.where}"
 
 
 class Taken:

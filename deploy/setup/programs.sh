@@ -218,7 +218,7 @@ coupon_do() {
 		until reply=$(ctl issue --coupon "$coupon" --user setup --key setup \
 			--listen "$(setting_of gateway COUPON_LISTEN 127.0.0.1:7411)" \
 			--ack issued --json 2>&1) ||
-			[[ $(json_text reason <<<"$reply") == voided ]]; do # by a run before
+			[[ $(json_text reason <<<"$reply") == voided ]]; do # by an earlier run
 			[[ $SECONDS -lt $deadline ]] ||
 				die "the gateway issued no coupon within $WAIT_S s: $reply"
 			sleep 0.5

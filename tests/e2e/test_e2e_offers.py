@@ -1,11 +1,15 @@
 """What is on offer: which campaigns, in which order, and what a user may have of each."""
 
+import time
 import uuid
 
 import pytest
 import requests
 
+from relay import Relay, port_of
 from stack import wait_until
+
+OLD_S = 0.6  # a state of Redis is not shown any more
 
 
 def offers(client, **members):
@@ -120,6 +124,23 @@ def test_a_change_is_offered_once_the_command_has_answered(stack, gateway, tag):
     for step, wanted in (("pause", []), ("resume", [coupon]), ("close", [])):
         stack.ctl(step, coupon)
         assert ids(offers(gateway, tag=tag)) == wanted, step
+
+
+def test_a_stock_is_as_old_as_its_question(stack, gateway, gateway_make, tag):
+    """The answer of Redis comes late, and is not shown again."""
+    coupon, url = stack.coupon_make(10, tags=tag), stack.env_of("gateway")["REDIS_URL"]
+    with Relay(port_of(url)) as relay:
+        late = gateway_make(stack, REDIS_URL=relay.url(url), COUPON_CALL_TIMEOUT_MS=10000)
+        with late.client() as client:
+            assert [one["stock"] for one in offers(client, tag=tag)] == [10]
+            time.sleep(OLD_S)  # then Redis is asked again
+            relay.mode("hold", "down")
+            client.send_line({"op": "offers", "tag": tag})
+            time.sleep(OLD_S)  # so long the answer is on its way
+            assert gateway.issue(coupon, "ann")["code"] == 0
+            relay.mode("pass", "down")
+            assert client.read_reply()["offers"][0]["stock"] in (9, 10)
+            assert [one["stock"] for one in offers(client, tag=tag)] == [9]
 
 
 def test_campaigns_that_are_inserted_past_couponctl(stack, gateway, pg, tag):
